@@ -19,7 +19,7 @@ import (
 func TestSubmitRunReadThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("ana", "platform_admin")})
+	h := newHost(t, api.Options{Authenticate: authenticateAs("ana", "platform_admin")})
 	a := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":1},"subject":"s","priority":0,"max_attempts":2}`)
 	is.Equal(a.status, http.StatusAccepted)
 	id := a.body["id"].(string)

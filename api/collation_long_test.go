@@ -18,11 +18,11 @@ import (
 func TestDoctorNamesAChangedCollation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	if podtest.One[int](t, pgtest.Pool(t), `select current_setting('server_version_num')::int`) < 150000 {
+	if podtest.QueryOne[int](t, pgtest.Pool(t), `select current_setting('server_version_num')::int`) < 150000 {
 		t.Skip("PostgreSQL 14 does not record the version of a database's collation: run this test with PGBIN of version 15 or newer")
 	}
 	pool := pgtest.Connect(t, pgtest.URLWith(t, "locale_provider icu icu_locale 'en-US' locale 'C'"))
-	h := newHostOn(t, pool, api.Options{Authenticate: as("ann", "viewer")})
+	h := newHostOn(t, pool, api.Options{Authenticate: authenticateAs("ann", "viewer")})
 	of := func() (found []doctor.Finding) {
 		for _, f := range findingsOf(t, h.send("GET", "/doctor", "")) {
 			if f.Check == "collation" {
@@ -38,6 +38,6 @@ func TestDoctorNamesAChangedCollation(t *testing.T) {
 	is.Equal(found[0].Status, doctor.Warning)
 	is.True(strings.Contains(found[0].Says, "from version 1.0 to "))
 	is.True(strings.Contains(found[0].Do, "refresh collation version"))
-	podtest.Exec(t, pool, "alter database "+podtest.One[string](t, pool, `select quote_ident(current_database())`)+" refresh collation version")
+	podtest.Exec(t, pool, "alter database "+podtest.QueryOne[string](t, pool, `select quote_ident(current_database())`)+" refresh collation version")
 	is.Equal(len(of()), 0)
 }

@@ -26,7 +26,7 @@ func TestNewJobFormPrefilledArguments(t *testing.T) {
 	const secret = "47110815"
 	id := p.put(runner.Raw{Name: "echo", JSON: []byte(`{"code":"` + secret + `"}`)}, runner.Submitter("ana"))
 	p.until(id, job.Succeeded)
-	for _, template := range []string{"?kind=echo", "?like=" + text(id)} {
+	for _, template := range []string{"?kind=echo", "?like=" + formatID(id)} {
 		filled := func(name, role string) string {
 			response, page := p.get(p.url+"jobs/new"+template, "X-Name", name, "X-Role", role)
 			is.Equal(response.StatusCode, http.StatusOK)
@@ -39,11 +39,11 @@ func TestNewJobFormPrefilledArguments(t *testing.T) {
 		is.Equal(strings.TrimSpace(filled("ida", "operator")), "{}")
 		is.True(strings.Contains(filled("ana", "submitter"), secret)) // ana's own job
 	}
-	response, _ := p.get(p.url+"jobs/new?like="+text(id), "X-Name", "eve", "X-Role", "submitter")
+	response, _ := p.get(p.url+"jobs/new?like="+formatID(id), "X-Name", "eve", "X-Role", "submitter")
 	is.Equal(response.StatusCode, http.StatusNotFound) // another principal's job
 	_, page := p.get(p.url+"jobs/new?kind=echo", "X-Name", "eve", "X-Role", "submitter")
 	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // the job cannot be found by its kind either
-	is.True(!strings.Contains(said(page), "#"+text(id)))
+	is.True(!strings.Contains(said(page), "#"+formatID(id)))
 	response, _ = p.get(p.url+"jobs/new", "X-Name", "eve", "X-Role", "viewer")
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }
@@ -112,8 +112,8 @@ func TestDashboardApprovalAndRejection(t *testing.T) {
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
 	id := p.put(raw("echo"), runner.NeedsApproval(), runner.Submitter("ana"))
-	approve, cancel := "POST jobs/"+text(id)+"/approve?epoch=1", "POST jobs/"+text(id)+"/cancel"
-	for _, address := range []string{p.url, p.url + "jobs/" + text(id)} {
+	approve, cancel := "POST jobs/"+formatID(id)+"/approve?epoch=1", "POST jobs/"+formatID(id)+"/cancel"
+	for _, address := range []string{p.url, p.url + "jobs/" + formatID(id)} {
 		_, page := p.get(address, "X-Name", "bob", "X-Role", "operator")
 		list := offered(page)
 		is.True(slices.Contains(list, approve))
@@ -121,7 +121,7 @@ func TestDashboardApprovalAndRejection(t *testing.T) {
 		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // the Reject button, with no second button that cancels the job
 		is.True(strings.Contains(said(page), "Reject"))
 	}
-	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "ana", "X-Role", "submitter")
+	_, page := p.get(p.url+"jobs/"+formatID(id), "X-Name", "ana", "X-Role", "submitter")
 	is.Equal(offered(page), []string{cancel}) // the submitter can withdraw the job
 	is.True(!strings.Contains(said(page), "Reject"))
 	is.True(strings.Contains(said(page), "Submit a copy"))

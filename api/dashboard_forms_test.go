@@ -76,9 +76,9 @@ func TestRetryFormInvisibleCharacters(t *testing.T) {
 	args := `{"n":12345678901234567890123,"note":"</textarea><script>alert(1)</script>\n\u202egnp.exe` + "\u202e\u00a0\U000e0041" + `","ä":"é"}`
 	id := p.put(runner.Raw{Name: "fail", JSON: []byte(args)}, runner.Submitter("ana"))
 	p.until(id, job.Failed)
-	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "bob", "X-Role", access.PlatformAdmin)
+	_, page := p.get(p.url+"jobs/"+formatID(id), "X-Name", "bob", "X-Role", access.PlatformAdmin)
 	mustBeHarmless(t, "the page", page)
-	shown := strings.TrimSpace(field(form(page, "POST jobs/"+text(id)+"/retry"), "args"))
+	shown := strings.TrimSpace(field(form(page, "POST jobs/"+formatID(id)+"/retry"), "args"))
 	is.True(!strings.ContainsAny(shown, "\u202e\u00a0\U000e0041")) // invisible characters are escaped
 	exact := func(text string) (v any) {
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
@@ -90,6 +90,6 @@ func TestRetryFormInvisibleCharacters(t *testing.T) {
 
 	long := p.put(runner.Raw{Name: "fail", JSON: []byte(`"` + strings.Repeat("x", 1<<17) + `"`)}, runner.Submitter("ana"))
 	p.until(long, job.Failed)
-	_, page = p.get(p.url+"jobs/"+text(long), "X-Name", "ana", "X-Role", "submitter")
-	is.Equal(form(page, "POST jobs/"+text(long)+"/retry").Data, "") // the arguments are too long for a form
+	_, page = p.get(p.url+"jobs/"+formatID(long), "X-Name", "ana", "X-Role", "submitter")
+	is.Equal(form(page, "POST jobs/"+formatID(long)+"/retry").Data, "") // the arguments are too long for a form
 }

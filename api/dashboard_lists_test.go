@@ -39,7 +39,7 @@ func TestOwnJobListPages(t *testing.T) {
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
 	var hers []string
 	for range 60 {
-		hers = append(hers, text(p.put(raw("echo"), runner.Submitter("ana"), runner.Delay(time.Hour))))
+		hers = append(hers, formatID(p.put(raw("echo"), runner.Submitter("ana"), runner.Delay(time.Hour))))
 		p.put(raw("echo"), runner.Submitter("bob"), runner.Delay(time.Hour))
 	}
 	slices.Reverse(hers)
@@ -65,7 +65,7 @@ func TestOwnJobListPages(t *testing.T) {
 	response, page := p.get(p.url+"pipelines", "X-Name", "ana", "X-Role", "submitter")
 	is.Equal(response.StatusCode, http.StatusOK)
 	found, _ = listed(page)
-	is.Equal(found, []string{text(chain)})
+	is.Equal(found, []string{formatID(chain)})
 	response, page = p.get(p.url+"audit", "X-Name", "opa", "X-Role", "operator")
 	is.Equal(response.StatusCode, http.StatusOK)
 	_, next := listed(page)

@@ -28,11 +28,11 @@ func TestArgumentsAndResultDownload(t *testing.T) {
 	id := p.put(runner.Raw{Name: "echo", JSON: []byte(`{"password":"` + secret + `","n":12345678901234567890}`)}, runner.Submitter("ana"))
 	p.until(id, job.Succeeded)
 	for _, part := range []string{"args", "result"} {
-		address := p.url + "jobs/" + text(id) + "/" + part
+		address := p.url + "jobs/" + formatID(id) + "/" + part
 		response, whole := p.raw(address, "X-Name", "ana", "X-Role", "submitter")
 		is.Equal(response.StatusCode, http.StatusOK)
 		is.Equal(response.Header.Get("Content-Type"), "application/json")
-		is.Equal(response.Header.Get("Content-Disposition"), `attachment; filename="job-`+text(id)+"-"+part+`.json"`)
+		is.Equal(response.Header.Get("Content-Disposition"), `attachment; filename="job-`+formatID(id)+"-"+part+`.json"`)
 		is.Equal(response.Header.Get("Cache-Control"), "no-store")
 		is.True(strings.Contains(whole, secret))
 		if part == "args" {
@@ -57,7 +57,7 @@ func TestTimesWithoutBrowserScripts(t *testing.T) {
 	p.until(id, job.Succeeded)
 	j, err := p.Job(t.Context(), id)
 	is.NoErr(err)
-	_, page := p.raw(p.url+"jobs/"+text(id), "X-Name", "bob", "X-Role", "operator")
+	_, page := p.raw(p.url+"jobs/"+formatID(id), "X-Name", "bob", "X-Role", "operator")
 	at := j.CreatedAt.UTC()
 	is.True(strings.Contains(page, `title="`+at.Format("2006-01-02 15:04:05.000 UTC")+`">`+at.Format("2006-01-02 15:04:05 UTC")+"</time>"))
 }

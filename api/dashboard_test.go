@@ -281,7 +281,7 @@ func TestDashboardButtonsByRole(t *testing.T) {
 	p.until(running, job.Running)
 	failed := p.put(raw("fail"), runner.Submitter("ana"))
 	p.until(failed, job.Failed)
-	at := func(path string, id int64) string { return p.url + path + "/" + text(id) }
+	at := func(path string, id int64) string { return p.url + path + "/" + formatID(id) }
 	as := func(role string) []string { return []string{"X-Name", "bob", "X-Role", role} }
 
 	response, page := p.get(p.url)
@@ -290,9 +290,9 @@ func TestDashboardButtonsByRole(t *testing.T) {
 	_, page = p.get(at("jobs", running), as(access.PlatformAdmin)...)
 	is.Equal(len(offered(page)), 2) // cancel and stop
 	_, page = p.get(at("jobs", failed), as(access.PlatformAdmin)...)
-	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry", "POST jobs/" + text(failed) + "/retry"}) // one without and one with new arguments
+	is.Equal(offered(page), []string{"POST jobs/" + formatID(failed) + "/retry", "POST jobs/" + formatID(failed) + "/retry"}) // one without and one with new arguments
 	_, page = p.get(at("jobs", failed), as("operator")...)
-	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"}) // operators do not see all arguments, so they cannot change them
+	is.Equal(offered(page), []string{"POST jobs/" + formatID(failed) + "/retry"}) // operators do not see all arguments, so they cannot change them
 	for _, address := range []string{p.url, p.url + "lanes", p.url + "pods", p.url + "jobs", at("jobs", running), at("jobs", failed)} {
 		response, page = p.get(address, as("viewer")...)
 		is.Equal(response.StatusCode, http.StatusOK)
@@ -302,7 +302,7 @@ func TestDashboardButtonsByRole(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusNotFound) // another user's job
 	response, page = p.get(at("jobs", running), "X-Name", "ana", "X-Role", "submitter")
 	is.Equal(response.StatusCode, http.StatusOK) // ana's own job
-	is.Equal(offered(page), []string{"POST jobs/" + text(running) + "/cancel"})
+	is.Equal(offered(page), []string{"POST jobs/" + formatID(running) + "/cancel"})
 	response, _ = p.get(p.url, as("submitter")...)
 	is.Equal(response.StatusCode, http.StatusSeeOther) // redirected to the first page that a submitter may see
 	_, page = p.get(p.url+"jobs", as("submitter")...)
@@ -311,4 +311,4 @@ func TestDashboardButtonsByRole(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }
 
-func text(id int64) string { return strconv.FormatInt(id, 10) }
+func formatID(id int64) string { return strconv.FormatInt(id, 10) }

@@ -29,7 +29,7 @@ func TestDoctorWithLockedTable(t *testing.T) {
 	began := time.Now()
 	findings := findingsOf(t, h.send("GET", "/doctor", ""))
 	is.True(time.Since(began) < 25*time.Second)
-	is.True(has(findings, "lanes", doctor.Warning, "not read: its tables are locked"))
-	is.True(has(findings, "partitions", doctor.Healthy, ""))
+	is.True(hasFinding(findings, "lanes", doctor.Warning, "not read: its tables are locked"))
+	is.True(hasFinding(findings, "partitions", doctor.Healthy, ""))
 	is.NoErr(tx.Rollback(t.Context()))
 }

@@ -29,7 +29,7 @@ func findingsOf(t *testing.T, a answer) []doctor.Finding {
 }
 
 // has reports whether findings include one for the given check and status whose text contains says.
-func has(findings []doctor.Finding, check string, status doctor.Health, says string) bool {
+func hasFinding(findings []doctor.Finding, check string, status doctor.Health, says string) bool {
 	return slices.ContainsFunc(findings, func(f doctor.Finding) bool {
 		return f.Check == check && f.Status == status && strings.Contains(f.Says, says)
 	})
@@ -38,11 +38,11 @@ func has(findings []doctor.Finding, check string, status doctor.Health, says str
 func TestDoctorExaminesWithItsThresholds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("ann", "viewer")})
+	h := newHost(t, api.Options{Authenticate: authenticateAs("ann", "viewer")})
 	findings := findingsOf(t, h.send("GET", "/doctor", ""))
-	is.True(has(findings, "pods", doctor.Healthy, "1 pod starts jobs"))
-	is.True(has(findings, "horizon", doctor.Healthy, "no transaction is older than 5m0s")) // the default threshold
-	is.True(has(findingsOf(t, h.send("GET", "/doctor?transactions=90m&overdue=0s", "")), "horizon", doctor.Healthy, "older than 1h30m0s"))
+	is.True(hasFinding(findings, "pods", doctor.Healthy, "1 pod starts jobs"))
+	is.True(hasFinding(findings, "horizon", doctor.Healthy, "no transaction is older than 5m0s")) // the default threshold
+	is.True(hasFinding(findingsOf(t, h.send("GET", "/doctor?transactions=90m&overdue=0s", "")), "horizon", doctor.Healthy, "older than 1h30m0s"))
 	for query, message := range map[string]string{
 		"transactions=long": `transactions "long": want a duration of 0 or more, such as 5m`,
 		"overdue=-1s":       `overdue "-1s": want a duration of 0 or more, such as 5m`,
@@ -69,12 +69,12 @@ func TestDoctorUsesPodSettings(t *testing.T) {
 		return findingsOf(t, answer{status: got.Code, text: got.Body.String()})
 	}
 	strict := examine(runner.Options{Name: "web-7", MaxAge: time.Hour, ApprovalTTL: time.Hour, Slots: 1000})
-	is.True(has(strict, "limits", doctor.Healthy, "no job waits forever"))
-	is.True(has(strict, "slots", doctor.Warning, "1000 slots share a pool"))
-	is.True(has(strict, "clock", doctor.Healthy, "the clocks of the database and of web-7 agree"))
+	is.True(hasFinding(strict, "limits", doctor.Healthy, "no job waits forever"))
+	is.True(hasFinding(strict, "slots", doctor.Warning, "1000 slots share a pool"))
+	is.True(hasFinding(strict, "clock", doctor.Healthy, "the clocks of the database and of web-7 agree"))
 	lax := examine(runner.Options{Slots: 1})
-	is.True(has(lax, "limits", doctor.Healthy, "jobs of 1 lane have no maximum age; jobs can await approval forever"))
-	is.True(!has(lax, "slots", doctor.Warning, ""))
+	is.True(hasFinding(lax, "limits", doctor.Healthy, "jobs of 1 lane have no maximum age; jobs can await approval forever"))
+	is.True(!hasFinding(lax, "slots", doctor.Warning, ""))
 }
 
 func TestDoctorFailedCheck(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDoctorFailedCheck(t *testing.T) {
 	got := httptest.NewRecorder()
 	api.Handler(r, api.Options{InsecureAllowAll: true}).ServeHTTP(got, httptest.NewRequest("GET", "/doctor", nil))
 	findings := findingsOf(t, answer{status: got.Code, text: got.Body.String()})
-	is.True(has(findings, "schedules", doctor.Failing, "check failed: "))
-	is.True(has(findings, "lanes", doctor.Healthy, "1 lane open")) // the results of earlier checks are still reported
-	is.True(has(findings, "limits", doctor.Healthy, "1 lane"))
+	is.True(hasFinding(findings, "schedules", doctor.Failing, "check failed: "))
+	is.True(hasFinding(findings, "lanes", doctor.Healthy, "1 lane open")) // the results of earlier checks are still reported
+	is.True(hasFinding(findings, "limits", doctor.Healthy, "1 lane"))
 }

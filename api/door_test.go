@@ -246,7 +246,7 @@ func TestAddressesSessionsUnderStrippedPrefix(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	runner.HandleRaw(r, "echo", never)
-	door := http.StripPrefix("/ops", api.Handler(r, api.Options{Authenticate: as("ana", "operator"), Login: func(token string) (string, time.Time, error) {
+	door := http.StripPrefix("/ops", api.Handler(r, api.Options{Authenticate: authenticateAs("ana", "operator"), Login: func(token string) (string, time.Time, error) {
 		if token != anasToken {
 			return "", time.Time{}, api.ErrUnauthenticated
 		}

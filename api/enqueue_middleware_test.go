@@ -40,7 +40,7 @@ func TestEnqueueMiddlewareOverHTTP(t *testing.T) {
 		w := httptest.NewRecorder()
 		request := httptest.NewRequest("POST", "/jobs", strings.NewReader(body))
 		request.Header.Set("Content-Type", "application/json")
-		api.Handler(r, api.Options{Authenticate: as("ana", "platform_admin")}).ServeHTTP(w, request)
+		api.Handler(r, api.Options{Authenticate: authenticateAs("ana", "platform_admin")}).ServeHTTP(w, request)
 		return w
 	}
 	refused := post(`{"kind":"echo"}`)

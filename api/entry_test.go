@@ -20,7 +20,7 @@ func TestSubmitterDashboardEntryPage(t *testing.T) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
-	options := api.Options{Authenticate: as("ana", "submitter")}
+	options := api.Options{Authenticate: authenticateAs("ana", "submitter")}
 	grouped := echo.New()
 	api.Mount(grouped.Group("/trapeze"), r, options)
 	for prefix, door := range map[string]http.Handler{

@@ -49,7 +49,7 @@ func onEcho(set ...func(*echo.Echo)) func(*runner.Runner, api.Options) http.Hand
 }
 
 // after returns middleware that echo calls after its router.
-func after(m echo.MiddlewareFunc) func(*echo.Echo) { return func(e *echo.Echo) { e.Use(m) } }
+func afterMiddleware(m echo.MiddlewareFunc) func(*echo.Echo) { return func(e *echo.Echo) { e.Use(m) } }
 
 // before returns middleware that echo calls before its router.
 func before(m echo.MiddlewareFunc) func(*echo.Echo) { return func(e *echo.Echo) { e.Pre(m) } }
@@ -74,11 +74,11 @@ var hostSetups = []struct {
 	refused string // part of the sentence that refuses a stream; empty if streams work
 }{
 	{"echo", onEcho(), ""},
-	{"echo Gzip", onEcho(after(middleware.Gzip())), ""},
-	{"echo BodyDump", onEcho(after(middleware.BodyDump(func(echo.Context, []byte, []byte) {}))), ""},
-	{"echo Recover", onEcho(after(middleware.Recover())), ""},
+	{"echo Gzip", onEcho(afterMiddleware(middleware.Gzip())), ""},
+	{"echo BodyDump", onEcho(afterMiddleware(middleware.BodyDump(func(echo.Context, []byte, []byte) {}))), ""},
+	{"echo Recover", onEcho(afterMiddleware(middleware.Recover())), ""},
 	{"echo Gzip in TimeoutHandler", func(r *runner.Runner, o api.Options) http.Handler {
-		return http.TimeoutHandler(onEcho(after(middleware.Gzip()))(r, o), 30*time.Second, "late")
+		return http.TimeoutHandler(onEcho(afterMiddleware(middleware.Gzip()))(r, o), 30*time.Second, "late")
 	}, cannotStream},
 	{"echo HTTPErrorHandler", onEcho(func(e *echo.Echo) {
 		e.HTTPErrorHandler = func(_ error, c echo.Context) { _ = c.String(http.StatusTeapot, "error of the host") }

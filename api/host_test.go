@@ -201,7 +201,7 @@ func (h *host) untilAs(id string, state job.State, header ...string) answer {
 }
 
 // as authenticates every request as the same principal.
-func as(name string, roles ...string) func(*http.Request) (api.Principal, error) {
+func authenticateAs(name string, roles ...string) func(*http.Request) (api.Principal, error) {
 	return func(*http.Request) (api.Principal, error) { return api.Principal{Name: name, Roles: roles}, nil }
 }
 

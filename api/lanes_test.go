@@ -22,7 +22,7 @@ import (
 func TestLaneLifecycleThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newIdleHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
+	h := newIdleHost(t, api.Options{Authenticate: authenticateAs("ann", "platform_admin")})
 	const lane = "/admin/workers/lanes/slow"
 	dry := h.send("PUT", lane+"?dry_run=true", `{"slots":2,"kinds":["echo"]}`)
 	is.Equal(dry.status, http.StatusOK)

@@ -67,7 +67,7 @@ func TestDashboardReasonErrorFilters(t *testing.T) {
 	_, err := p.Admin().Stop(t.Context(), cancelled, "me")
 	is.NoErr(err)
 	for query, want := range map[string][]string{
-		"reason=stopped": {text(cancelled)}, "error_class=error": {text(failed)}, "error_class=panic": nil, "error_code=quota": nil,
+		"reason=stopped": {formatID(cancelled)}, "error_class=error": {formatID(failed)}, "error_class=panic": nil, "error_code=quota": nil,
 	} {
 		response, page := p.get(p.url + "jobs?" + query)
 		is.Equal(response.StatusCode, http.StatusOK)
@@ -94,7 +94,7 @@ func TestDashboardReasonErrorFilters(t *testing.T) {
 	}
 	response, _ := p.get(p.url + "jobs?error_class=happy")
 	is.Equal(response.StatusCode, http.StatusBadRequest)
-	_, page := p.get(p.url + "jobs/" + text(failed))
+	_, page := p.get(p.url + "jobs/" + formatID(failed))
 	links := map[string]bool{}
 	for n := range page.Descendants() {
 		links[attribute(n, "href")] = true

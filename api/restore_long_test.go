@@ -116,9 +116,9 @@ func TestPointInTimeRestore(t *testing.T) {
 	for _, id := range podtest.Column[int64](t, pool, `select id from trapeze.jobs`) {
 		before[id] = true
 	}
-	fence := podtest.One[int64](t, pool, `select max(fence) from trapeze.done`)
-	history := podtest.One[string](t, pool, `select history::text from trapeze.cluster`)
-	segment := podtest.One[string](t, pool, `select pg_walfile_name(pg_switch_wal())`)
+	fence := podtest.QueryOne[int64](t, pool, `select max(fence) from trapeze.done`)
+	history := podtest.QueryOne[string](t, pool, `select history::text from trapeze.cluster`)
+	segment := podtest.QueryOne[string](t, pool, `select pg_walfile_name(pg_switch_wal())`)
 	pgtest.Wait(t, "the WAL is archived", func() bool {
 		_, err := os.Stat(filepath.Join(archive, segment))
 		return err == nil
@@ -156,7 +156,7 @@ func TestPointInTimeRestore(t *testing.T) {
 			before[n] = true
 		}
 	}
-	sql := podtest.One[int64](t, pool, `select id from trapeze.enqueue('echo')`)
+	sql := podtest.QueryOne[int64](t, pool, `select id from trapeze.enqueue('echo')`)
 	is.True(!before[sql])
 	// An idempotency key from before the restore point still returns its job. A key that the restore discarded creates a new job.
 	is.Equal(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"], keyed)

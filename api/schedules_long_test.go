@@ -20,8 +20,8 @@ func TestLiveScheduleChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	h := newHostOn(t, pool, api.Options{Authenticate: as("ann", "platform_admin")})
-	other := newHostOn(t, pool, api.Options{Authenticate: as("ann", "platform_admin")})
+	h := newHostOn(t, pool, api.Options{Authenticate: authenticateAs("ann", "platform_admin")})
+	other := newHostOn(t, pool, api.Options{Authenticate: authenticateAs("ann", "platform_admin")})
 
 	is.Equal(h.send("PUT", nightly, `{"expression":"0 0 1 1 *","kind":"echo"}`).status, http.StatusOK)
 	fires := func() []any { return h.send("GET", nightly+"/occurrences", "").body["occurrences"].([]any) }

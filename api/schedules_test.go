@@ -20,7 +20,7 @@ const nightly = "/admin/workers/schedules/nightly"
 func TestScheduleLifecycleThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newIdleHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
+	h := newIdleHost(t, api.Options{Authenticate: authenticateAs("ann", "platform_admin")})
 	dry := h.send("PUT", nightly+"?dry_run=true", `{"expression":"30 2 * * *","zone":"Europe/Zurich","kind":"echo"}`)
 	is.Equal(dry.status, http.StatusOK)
 	is.Equal([]any{dry.body["created"], dry.body["dry_run"], dry.body["before"]}, []any{true, true, nil})

@@ -24,7 +24,7 @@ func TestSecureSessionCookieBehindProxy(t *testing.T) {
 	defer r.Close()
 	trusted, err := api.TrustedProxies([]string{"192.0.2.1"})
 	is.NoErr(err)
-	door := api.Handler(r, api.Options{Authenticate: as("ana", "operator"), TrustedProxies: trusted, Login: func(token string) (string, time.Time, error) {
+	door := api.Handler(r, api.Options{Authenticate: authenticateAs("ana", "operator"), TrustedProxies: trusted, Login: func(token string) (string, time.Time, error) {
 		return "session of " + token, time.Now().Add(time.Hour), nil
 	}})
 	login := func(from, scheme string) *http.Cookie {
@@ -57,7 +57,7 @@ func TestLoginWithoutAuditGrant(t *testing.T) {
 	r, err := runner.New(pgtest.Connect(t, without), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
-	door := api.Handler(r, api.Options{Authenticate: as("ana", "operator"), Login: func(token string) (string, time.Time, error) {
+	door := api.Handler(r, api.Options{Authenticate: authenticateAs("ana", "operator"), Login: func(token string) (string, time.Time, error) {
 		return "session", time.Now().Add(time.Hour), nil
 	}})
 	request := httptest.NewRequest("POST", "http://pod/ui/login", strings.NewReader("token=t"))

@@ -130,7 +130,7 @@ func TestReturnedHandlersStack(t *testing.T) {
 func TestRunningChainPriorityChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("ana", "operator")})
+	h := newHost(t, api.Options{Authenticate: authenticateAs("ana", "operator")})
 	id := h.submit(`{"kind":"hold","priority":3,"chain":[{"kind":"hold"},{"kind":"echo","priority":7}]}`)
 	h.until(id, job.Running)
 	path := "/admin/workers/jobs/" + id + "/priority"

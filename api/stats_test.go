@@ -37,7 +37,7 @@ func addNumbers(t *testing.T, r *runner.Runner) {
 func TestJobStatsByLaneKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newIdleHost(t, api.Options{Authenticate: as("vera", "viewer")})
+	h := newIdleHost(t, api.Options{Authenticate: authenticateAs("vera", "viewer")})
 	addNumbers(t, h.Runner)
 	read := func(query string) (s job.Stats) {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestJobStatsByLaneKind(t *testing.T) {
 func TestJobStatsForSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newIdleHost(t, api.Options{Authenticate: as("sam", "submitter")})
+	h := newIdleHost(t, api.Options{Authenticate: authenticateAs("sam", "submitter")})
 	is.Equal(h.send("GET", "/stats", "").status, http.StatusForbidden)
 }
 

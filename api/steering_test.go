@@ -14,7 +14,7 @@ import (
 func TestJobCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("ana", "platform_admin")})
+	h := newHost(t, api.Options{Authenticate: authenticateAs("ana", "platform_admin")})
 	refused := func(a answer, status int, code string) {
 		t.Helper()
 		is.Equal(a.status, status)
@@ -158,7 +158,7 @@ func TestBulkCommandsOverHTTP(t *testing.T) {
 func TestApprovalBypassByCancelRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("sue", "submitter")})
+	h := newHost(t, api.Options{Authenticate: authenticateAs("sue", "submitter")})
 	_, err := h.Admin().SetLane(t.Context(), "careful", job.LaneChange{RequiresApproval: new(true)}, "ann")
 	is.NoErr(err)
 	id := h.submit(`{"kind":"echo","lane":"careful"}`)

@@ -203,7 +203,7 @@ func secureHost(t *testing.T, o api.Options) (root, below http.Handler) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.New(t).NoErr(err)
 	t.Cleanup(r.Close)
-	o.Authenticate, o.Login = as("ana", "operator"), func(token string) (string, time.Time, error) { return token, time.Now().Add(time.Hour), nil }
+	o.Authenticate, o.Login = authenticateAs("ana", "operator"), func(token string) (string, time.Time, error) { return token, time.Now().Add(time.Hour), nil }
 	root = api.Handler(r, o)
 	return root, http.StripPrefix("/trapeze", root)
 }

@@ -39,8 +39,8 @@ func (c *calls) all() []int64 {
 func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner, called *calls, open func()) {
 	t.Helper()
 	called = &calls{}
-	wait, open := gate(t)
-	r = start(t, pool, o, map[string]does{
+	wait, open := latch(t)
+	r = start(t, pool, o, map[string]handler{
 		"quick": func(_ context.Context, j *raw) (*runner.Outcome, error) { called.add(j.ID()); return nil, nil },
 		"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			select {
@@ -57,7 +57,7 @@ func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			ended(t, r, id)
+			waitEnded(t, r, id)
 		}
 	}
 	called.ids = nil
@@ -76,19 +76,19 @@ func TestClaimsAheadWithoutFreeSlot(t *testing.T) {
 	a, called, open := quick(t, pool, o)
 	slow, err := a.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
 	is.NoErr(err)
-	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return queryOne[int](t, pool, taken) > 0 })
 	pgtest.Wait(t, "the handlers return", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
+		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
 	})
 	is.Equal(len(called.all()), 0)
-	start(t, pool, named("b"), map[string]does{"quick": nothing})
+	start(t, pool, named("b"), map[string]handler{"quick": succeed})
 	for _, id := range slow[1:] {
-		j := ended(t, a, id)
+		j := waitEnded(t, a, id)
 		is.Equal(j.Attempt, 1)
 		is.Equal(j.Crashes, 0)
 	}
 	open()
-	ended(t, a, slow[0])
+	waitEnded(t, a, slow[0])
 }
 
 func TestUrgentJobOvertakesClaimsAhead(t *testing.T) {
@@ -109,18 +109,18 @@ func overtakes(t *testing.T) (claimed bool) {
 	r, called, open := quick(t, pool, runner.Options{Slots: 1})
 	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
 	is.NoErr(err)
-	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
-	urgent := enqueue(t, r, of("quick"), runner.Priority(50))
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return queryOne[int](t, pool, taken) > 0 })
+	urgent := enqueue(t, r, rawArgs("quick"), runner.Priority(50))
 	pgtest.Wait(t, "the urgent job is running, or none is left", func() bool {
-		return one[bool](t, pool, `select bool_or(id = $1 and fence > 0) or not bool_or(state = 'running') from trapeze.live where kind = 'quick'`, urgent)
+		return queryOne[bool](t, pool, `select bool_or(id = $1 and fence > 0) or not bool_or(state = 'running') from trapeze.live where kind = 'quick'`, urgent)
 	})
-	claimed = one[bool](t, pool, `select fence > 0 from trapeze.live where id = $1`, urgent)
+	claimed = queryOne[bool](t, pool, `select fence > 0 from trapeze.live where id = $1`, urgent)
 	pgtest.Wait(t, "the pod has read the replies to its claims", func() bool {
-		return value(t, r, "trapeze_claims_total") >= one[float64](t, pool, `select count(*) from trapeze.job where fence > 0`)
+		return metricValue(t, r, "trapeze_claims_total") >= queryOne[float64](t, pool, `select count(*) from trapeze.job where fence > 0`)
 	})
 	open()
 	for _, id := range append(ids, urgent) {
-		ended(t, r, id)
+		waitEnded(t, r, id)
 	}
 	// One job may overtake the urgent job: the claim is counted just before the pod lets its jobs wait for the slot.
 	is.True(slices.Index(called.all(), urgent) <= 1)
@@ -135,13 +135,13 @@ func TestClaimAheadCancelled(t *testing.T) {
 	r, called, open := quick(t, pool, runner.Options{Slots: 1})
 	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 5)...))
 	is.NoErr(err)
-	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return queryOne[int](t, pool, taken) > 0 })
 	_, err = r.Admin().Cancel(t.Context(), ids[1], "me")
 	is.NoErr(err)
-	is.Equal(ended(t, r, ids[1]).State, job.Cancelled)
+	is.Equal(waitEnded(t, r, ids[1]).State, job.Cancelled)
 	open()
 	for _, id := range ids[2:] {
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	}
 	is.True(!slices.Contains(called.all(), ids[1]))
 }
@@ -155,14 +155,14 @@ func TestStoppingPodReturnsClaimsAhead(t *testing.T) {
 	r, called, _ := quick(t, pool, o)
 	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
 	is.NoErr(err)
-	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return queryOne[int](t, pool, taken) > 0 })
 	_, err = r.Admin().DrainPod(t.Context(), "a", 0, "me")
 	is.NoErr(err)
 	pgtest.Wait(t, "no claim is held", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
+		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
 	})
 	is.Equal(len(called.all()), 0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and attempt = 0 and crashes = 0`), len(ids)-1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and attempt = 0 and crashes = 0`), len(ids)-1)
 }
 
 func TestClaimLimitWithoutClaimsAhead(t *testing.T) {
@@ -171,8 +171,8 @@ func TestClaimLimitWithoutClaimsAhead(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var mu sync.Mutex
 	most := 0
-	r := start(t, pool, runner.Options{Slots: 2, NoClaimAhead: true}, map[string]does{"quick": func(context.Context, *raw) (*runner.Outcome, error) {
-		n := one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`)
+	r := start(t, pool, runner.Options{Slots: 2, NoClaimAhead: true}, map[string]handler{"quick": func(context.Context, *raw) (*runner.Outcome, error) {
+		n := queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`)
 		mu.Lock()
 		defer mu.Unlock()
 		most = max(most, n)
@@ -181,7 +181,7 @@ func TestClaimLimitWithoutClaimsAhead(t *testing.T) {
 	ids, err := r.EnqueueMany(t.Context(), many("quick", 200))
 	is.NoErr(err)
 	for _, id := range ids {
-		ended(t, r, id)
+		waitEnded(t, r, id)
 	}
 	is.True(most <= 2)
 }
@@ -196,7 +196,7 @@ func TestClaimsAheadLaneOrder(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	dice := rand.New(rand.NewPCG(seed, 1))
-	slow := begun(t, r, of("slow", `1`))
+	slow := enqueueStarted(t, r, rawArgs("slow", `1`))
 	type waiting struct {
 		id       int64
 		priority int
@@ -221,11 +221,11 @@ func TestClaimsAheadLaneOrder(t *testing.T) {
 	_, err = r.Admin().Unpause(t.Context(), "me")
 	is.NoErr(err)
 	open()
-	ended(t, r, slow)
+	waitEnded(t, r, slow)
 	var want []int64
 	slices.SortStableFunc(list, func(a, b waiting) int { return b.priority - a.priority })
 	for _, w := range list {
-		ended(t, r, w.id)
+		waitEnded(t, r, w.id)
 		if !cancelled[w.id] {
 			want = append(want, w.id)
 		}
@@ -247,7 +247,7 @@ func TestSlotReuseBeforeEndWritten(t *testing.T) {
 	}
 	for range 5 { // at most ten ends per slot may be waiting to be written
 		for _, id := range submit() {
-			ended(t, r, id)
+			waitEnded(t, r, id)
 		}
 	}
 	for range 20 { // repeated, because a slow machine may claim no jobs ahead
@@ -262,7 +262,7 @@ func TestSlotReuseBeforeEndWritten(t *testing.T) {
 		}
 		is.NoErr(tx.Rollback(t.Context()))
 		for _, id := range ids {
-			ended(t, r, id)
+			waitEnded(t, r, id)
 		}
 		if passed {
 			return

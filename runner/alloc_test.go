@@ -45,7 +45,7 @@ func TestArgsAreEncodedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, nil)
+	r := newRunner(t, pool, runner.Options{}, nil)
 	var encoded atomic.Int64
 	got := make(chan string, 3)
 	runner.Handle(r, func(_ context.Context, j *runner.Job[letter]) (*runner.Outcome, error) {
@@ -65,7 +65,7 @@ func TestArgsAreEncodedOnce(t *testing.T) {
 }
 
 // bench returns a runner with one handler, for kind "k", on a new database.
-func bench(b *testing.B, o runner.Options, handler does) (*pgxpool.Pool, *runner.Runner) {
+func bench(b *testing.B, o runner.Options, handler handler) (*pgxpool.Pool, *runner.Runner) {
 	b.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	pool := pgtest.Pool(b)
@@ -102,7 +102,7 @@ func endedWell(b *testing.B, pool *pgxpool.Pool, handled <-chan struct{}, n int)
 }
 
 // counting returns a handler that closes handled on its n-th call.
-func counting(n int, then func(*raw) *runner.Outcome) (handler does, handled chan struct{}) {
+func counting(n int, then func(*raw) *runner.Outcome) (handler handler, handled chan struct{}) {
 	var calls atomic.Int64
 	handled = make(chan struct{})
 	return func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -121,7 +121,7 @@ func BenchmarkClaimRunFinish(b *testing.B) {
 	pool, r := bench(b, runner.Options{Slots: 100}, handler)
 	list := make([]job.Args, b.N)
 	for i := range list {
-		list[i] = of("k")
+		list[i] = rawArgs("k")
 	}
 	if _, err := r.EnqueueMany(b.Context(), list); err != nil {
 		b.Fatal(err)
@@ -141,12 +141,12 @@ func BenchmarkHandOff(b *testing.B) {
 		if j.Step() == each-1 {
 			return nil
 		}
-		return runner.Then(of("k"))
+		return runner.Then(rawArgs("k"))
 	})
 	pool, r := bench(b, runner.Options{Slots: chains}, handler)
 	list := make([]job.Args, chains)
 	for i := range list {
-		list[i] = of("k")
+		list[i] = rawArgs("k")
 	}
 	if _, err := r.EnqueueMany(b.Context(), list); err != nil {
 		b.Fatal(err)
@@ -169,7 +169,7 @@ func BenchmarkEnqueueRunFinish(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		if _, err := r.Enqueue(b.Context(), of("k", `{"page": 1}`)); err != nil {
+		if _, err := r.Enqueue(b.Context(), rawArgs("k", `{"page": 1}`)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -179,10 +179,10 @@ func BenchmarkEnqueueRunFinish(b *testing.B) {
 
 // BenchmarkEnqueueMany submits jobs with 1.5 kB of arguments, 2,000 per call.
 func BenchmarkEnqueueMany(b *testing.B) {
-	pool, r := bench(b, runner.Options{}, nothing)
+	pool, r := bench(b, runner.Options{}, succeed)
 	list := make([]job.Args, min(b.N, 2000))
 	for i := range list {
-		list[i] = of("k", `{"text": "`+strings.Repeat("x", 1500)+`"}`)
+		list[i] = rawArgs("k", `{"text": "`+strings.Repeat("x", 1500)+`"}`)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -15,7 +15,7 @@ import (
 )
 
 // returns creates a handler that always returns o().
-func returns(o func() *runner.Outcome) does {
+func returns(o func() *runner.Outcome) handler {
 	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
 }
 
@@ -23,8 +23,8 @@ func returns(o func() *runner.Outcome) does {
 func awaiting(t *testing.T, pool *pgxpool.Pool, kind string, n int) []int64 {
 	t.Helper()
 	const sql = ` from trapeze.job where kind = $1 and state = 'awaiting_approval'`
-	pgtest.Wait(t, "jobs of kind "+kind+" await approval", func() bool { return one[int](t, pool, `select count(*)`+sql, kind) == n })
-	return one[[]int64](t, pool, `select array_agg(id order by id)`+sql, kind)
+	pgtest.Wait(t, "jobs of kind "+kind+" await approval", func() bool { return queryOne[int](t, pool, `select count(*)`+sql, kind) == n })
+	return queryOne[[]int64](t, pool, `select array_agg(id order by id)`+sql, kind)
 }
 
 func TestEmittedStepIntoApprovalLane(t *testing.T) {
@@ -35,36 +35,36 @@ func TestEmittedStepIntoApprovalLane(t *testing.T) {
 	fan := func(n int) *runner.Outcome {
 		children := make([]job.Args, n)
 		for i := range children {
-			children[i] = of("risky")
+			children[i] = rawArgs("risky")
 		}
-		return runner.FanOut(append(children, of("safe"))...).Join(of("last"))
+		return runner.FanOut(append(children, rawArgs("safe"))...).Join(rawArgs("last"))
 	}
-	r := start(t, pool, runner.Options{}, map[string]does{"risky": nothing, "safe": nothing, "last": nothing,
-		"next":     returns(func() *runner.Outcome { return runner.Then(of("risky")) }),
-		"lane":     returns(func() *runner.Outcome { return runner.Then(runner.Step(of("safe"), runner.Lane("careful"))) }),
-		"subject":  returns(func() *runner.Outcome { return runner.Then(of("risky"), runner.Subject("s")) }),
-		"in_tx":    returns(func() *runner.Outcome { return runner.Then(of("risky")).Write("select 1") }),
-		"chain":    returns(func() *runner.Outcome { return runner.Then(runner.Chain(of("safe"), of("risky"))) }),
+	r := start(t, pool, runner.Options{}, map[string]handler{"risky": succeed, "safe": succeed, "last": succeed,
+		"next":     returns(func() *runner.Outcome { return runner.Then(rawArgs("risky")) }),
+		"lane":     returns(func() *runner.Outcome { return runner.Then(runner.Step(rawArgs("safe"), runner.Lane("careful"))) }),
+		"subject":  returns(func() *runner.Outcome { return runner.Then(rawArgs("risky"), runner.Subject("s")) }),
+		"in_tx":    returns(func() *runner.Outcome { return runner.Then(rawArgs("risky")).Write("select 1") }),
+		"chain":    returns(func() *runner.Outcome { return runner.Then(runner.Chain(rawArgs("safe"), rawArgs("risky"))) }),
 		"child":    returns(func() *runner.Outcome { return fan(1) }),
 		"children": returns(func() *runner.Outcome { return fan(250) }),
-		"join":     returns(func() *runner.Outcome { return runner.FanOut(of("safe")).Join(of("risky")) }),
-		"sub":      returns(func() *runner.Outcome { return runner.FanOut(runner.Chain(of("safe"), of("risky"))) }),
+		"join":     returns(func() *runner.Outcome { return runner.FanOut(rawArgs("safe")).Join(rawArgs("risky")) }),
+		"sub":      returns(func() *runner.Outcome { return runner.FanOut(runner.Chain(rawArgs("safe"), rawArgs("risky"))) }),
 	})
 	for kind, n := range map[string]int{"next": 1, "subject": 1, "in_tx": 1, "chain": 1, "child": 1, "children": 250, "join": 1, "sub": 1} {
 		is := is.New(t)
-		id := enqueue(t, r, of(kind))
+		id := enqueue(t, r, rawArgs(kind))
 		steps := awaiting(t, pool, "risky", n)
-		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // no step has run
+		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // no step has run
 		for _, step := range steps {
 			is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
 		}
 		quiet(t, pool)
-		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
-		is.Equal(told(t, r, steps[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
+		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
+		is.Equal(eventsOf(t, r, steps[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
 	}
-	lane := enqueue(t, r, of("lane"))
+	lane := enqueue(t, r, rawArgs("lane"))
 	awaiting(t, pool, "safe", 1)
-	is.New(t).Equal(ended(t, r, lane).State, job.Succeeded)
+	is.New(t).Equal(waitEnded(t, r, lane).State, job.Succeeded)
 	checkHistory(t, pool, r)
 }
 
@@ -75,26 +75,28 @@ func TestStepsOfApprovedPipeline(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
 	exec(t, pool, `insert into trapeze.lane_kinds select k, 'careful' from unnest('{risky,emits,fans}'::text[]) k`)
-	r := start(t, pool, runner.Options{}, map[string]does{"safe": nothing, "risky": nothing,
-		"emits": returns(func() *runner.Outcome { return runner.Then(of("risky")) }),
-		"fans":  returns(func() *runner.Outcome { return runner.FanOut(of("risky"), of("emits")).Join(of("risky")) }),
+	r := start(t, pool, runner.Options{}, map[string]handler{"safe": succeed, "risky": succeed,
+		"emits": returns(func() *runner.Outcome { return runner.Then(rawArgs("risky")) }),
+		"fans": returns(func() *runner.Outcome {
+			return runner.FanOut(rawArgs("risky"), rawArgs("emits")).Join(rawArgs("risky"))
+		}),
 	})
-	for _, args := range []job.Args{of("emits"), of("fans"), runner.Chain(of("risky"), of("safe"))} {
+	for _, args := range []job.Args{rawArgs("emits"), rawArgs("fans"), runner.Chain(rawArgs("risky"), rawArgs("safe"))} {
 		id := enqueue(t, r, args)
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		quiet(t, pool)
-		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
+		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
 	}
 	// The new arguments have not been approved.
-	last := one[int64](t, pool, `select max(id) from trapeze.job where kind = 'risky' and parent_id is not null`)
+	last := queryOne[int64](t, pool, `select max(id) from trapeze.job where kind = 'risky' and parent_id is not null`)
 	exec(t, pool, `update trapeze.done set state = 'failed' where id = $1`, last)
 	_, err := r.Admin().Retry(t.Context(), last, "ann", 1)
 	is.NoErr(err)
 	is.Equal(get(t, r, last).State, job.AwaitingApproval)
 	is.NoErr(r.Admin().Approve(t.Context(), last, "bob"))
-	planned := enqueue(t, r, runner.Chain(of("safe"), of("risky")))
+	planned := enqueue(t, r, runner.Chain(rawArgs("safe"), rawArgs("risky")))
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, planned), 2)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, planned), 2)
 }
 
 func TestFailureJobIntoApprovalLane(t *testing.T) {
@@ -103,20 +105,22 @@ func TestFailureJobIntoApprovalLane(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
-	r := start(t, pool, runner.Options{}, map[string]does{"safe": nothing, "risky": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{"safe": succeed, "risky": succeed,
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) },
-		"pays":  returns(func() *runner.Outcome { return runner.Then(of("fails")).OnFailure(of("risky")) })})
+		"pays":  returns(func() *runner.Outcome { return runner.Then(rawArgs("fails")).OnFailure(rawArgs("risky")) })})
 	for _, submit := range []func(){
-		func() { enqueue(t, r, of("fails"), runner.OnFailure(of("risky"))) },
-		func() { enqueue(t, r, of("fails"), runner.OnFailure(runner.Chain(of("safe"), of("risky")))) }, // the second step of the on-failure chain
-		func() { enqueue(t, r, of("pays")) },                                                           // a compensation
+		func() { enqueue(t, r, rawArgs("fails"), runner.OnFailure(rawArgs("risky"))) },
+		func() {
+			enqueue(t, r, rawArgs("fails"), runner.OnFailure(runner.Chain(rawArgs("safe"), rawArgs("risky"))))
+		}, // the second step of the on-failure chain
+		func() { enqueue(t, r, rawArgs("pays")) }, // a compensation
 	} {
 		submit()
 		step := awaiting(t, pool, "risky", 1)[0]
 		is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
-		is.Equal(ended(t, r, step).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, step).State, job.Succeeded)
 	}
-	asks := enqueue(t, r, of("safe"), runner.Lane("careful"), runner.OnFailureOrCancel(of("risky")))
+	asks := enqueue(t, r, rawArgs("safe"), runner.Lane("careful"), runner.OnFailureOrCancel(rawArgs("risky")))
 	_, err := r.Admin().Cancel(t.Context(), asks, "ann") // cancelled before it is approved
 	is.NoErr(err)
 	awaiting(t, pool, "risky", 1)
@@ -129,13 +133,13 @@ func TestUnapprovedChildAfterRetry(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
-	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"risky": nothing,
-		"fans": returns(func() *runner.Outcome { return runner.FanOut(of("risky")) })})
+	r := newRunner(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]handler{"risky": succeed,
+		"fans": returns(func() *runner.Outcome { return runner.FanOut(rawArgs("risky")) })})
 	run(t, r)
-	id := enqueue(t, r, of("fans"))
+	id := enqueue(t, r, rawArgs("fans"))
 	child := awaiting(t, pool, "risky", 1)[0]
 	pgtest.Wait(t, "the approval expires", func() bool { return r.Maintain(t.Context()) == nil && get(t, r, child).State == job.Cancelled })
-	is.Equal(ended(t, r, id).State, job.Failed) // the job failed because its only child was cancelled
+	is.Equal(waitEnded(t, r, id).State, job.Failed) // the job failed because its only child was cancelled
 	_, err := r.Admin().RetryPipeline(t.Context(), id, "ann", nil)
 	is.NoErr(err)
 	is.Equal(get(t, r, child).State, job.AwaitingApproval)
@@ -149,10 +153,10 @@ func TestFanOutRetryWithApprovals(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
-	r := start(t, pool, runner.Options{}, map[string]does{"risky": nothing, "last": nothing,
-		"fan": returns(func() *runner.Outcome { return runner.FanOut(of("risky"), of("risky")).Join(of("last")) }),
+	r := start(t, pool, runner.Options{}, map[string]handler{"risky": succeed, "last": succeed,
+		"fan": returns(func() *runner.Outcome { return runner.FanOut(rawArgs("risky"), rawArgs("risky")).Join(rawArgs("last")) }),
 	})
-	id := enqueue(t, r, of("fan"))
+	id := enqueue(t, r, rawArgs("fan"))
 	awaiting(t, pool, "risky", 2)
 	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
@@ -161,11 +165,11 @@ func TestFanOutRetryWithApprovals(t *testing.T) {
 	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled, job.Failed}, Children: &all}, false, "ann")
 	is.NoErr(err)
 	is.Equal(m.Done, 3)
-	is.Equal(one[[]int](t, pool, `select array[open, failed] from trapeze.fan_outs where id = $1`, id), []int{2, 0})
+	is.Equal(queryOne[[]int](t, pool, `select array[open, failed] from trapeze.fan_outs where id = $1`, id), []int{2, 0})
 	for _, child := range awaiting(t, pool, "risky", 2) {
 		is.NoErr(r.Admin().Approve(t.Context(), child, "bob"))
 	}
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
 	checkHistory(t, pool, r)
 }

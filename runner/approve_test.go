@@ -22,10 +22,10 @@ func TestApprovalAcrossSubmissionPaths(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('b', 'careful')`)
-	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"a": succeed, "b": succeed})
 	var ids []int64
 	submit := func(kind string, options ...runner.EnqueueOption) {
-		s, err := r.Enqueue(t.Context(), of(kind), options...)
+		s, err := r.Enqueue(t.Context(), rawArgs(kind), options...)
 		is.NoErr(err)
 		is.Equal(s.State, job.AwaitingApproval)
 		ids = append(ids, s.ID)
@@ -36,37 +36,37 @@ func TestApprovalAcrossSubmissionPaths(t *testing.T) {
 	submit("a", runner.NeedsApproval(), runner.IdempotencyKey("key"))
 	submit("b")
 	submit("a", runner.Lane("careful"), runner.Unique("other key", runner.WhileActive))
-	again, err := r.Enqueue(t.Context(), of("a"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
+	again, err := r.Enqueue(t.Context(), rawArgs("a"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
 	is.NoErr(err)
 	is.Equal(again, runner.Submitted{ID: ids[2], PipelineID: ids[2], State: job.AwaitingApproval, Duplicate: true})
-	again, err = r.Enqueue(t.Context(), of("a"), runner.NeedsApproval(), runner.IdempotencyKey("key"))
+	again, err = r.Enqueue(t.Context(), rawArgs("a"), runner.NeedsApproval(), runner.IdempotencyKey("key"))
 	is.NoErr(err)
 	is.Equal(again, runner.Submitted{ID: ids[3], PipelineID: ids[3], State: job.AwaitingApproval, Duplicate: true})
 	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
-		made, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval())
+		made, err := r.EnqueueTx(t.Context(), tx, rawArgs("a"), runner.NeedsApproval())
 		ids = append(ids, made.ID)
 		return err
 	}))
 	for _, n := range []int{3, 250} { // a small batch, and one large enough for COPY
 		list := make([]job.Args, n)
 		for i := range list {
-			list[i] = of("a")
+			list[i] = rawArgs("a")
 		}
 		many, err := r.EnqueueMany(t.Context(), list, runner.Lane("careful"))
 		is.NoErr(err)
 		ids = append(ids, many...)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where id = any($1) and state = 'awaiting_approval'`, ids), len(ids))
-	free := enqueue(t, r, of("a"))
-	is.Equal(ended(t, r, free).State, job.Succeeded)                                   // a job that needs no approval runs
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // no other job has started
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where id = any($1) and state = 'awaiting_approval'`, ids), len(ids))
+	free := enqueue(t, r, rawArgs("a"))
+	is.Equal(waitEnded(t, r, free).State, job.Succeeded)                                    // a job that needs no approval runs
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // no other job has started
 
 	for _, id := range ids[:10] {
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 		is.True(errors.Is(r.Admin().Approve(t.Context(), id, "bob"), job.ErrNotAwaitingApproval))
 	}
-	is.Equal(told(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
+	is.Equal(eventsOf(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
 	is.True(errors.Is(r.Admin().Approve(t.Context(), 1<<40, ""), job.ErrNotFound))
 	checkHistory(t, pool, r)
 }
@@ -75,11 +75,11 @@ func TestApprovalWakeUpAcrossPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	a := start(t, pool, runner.Options{Name: "a", PollEvery: time.Hour, Disabled: true}, map[string]does{"k": nothing})
-	start(t, pool, runner.Options{Name: "b", PollEvery: time.Hour}, map[string]does{"k": nothing})
-	id := enqueue(t, a, of("k"), runner.NeedsApproval())
+	a := start(t, pool, runner.Options{Name: "a", PollEvery: time.Hour, Disabled: true}, map[string]handler{"k": succeed})
+	start(t, pool, runner.Options{Name: "b", PollEvery: time.Hour}, map[string]handler{"k": succeed})
+	id := enqueue(t, a, rawArgs("k"), runner.NeedsApproval())
 	is.NoErr(a.Admin().Approve(t.Context(), id, ""))
-	is.Equal(ended(t, a, id).State, job.Succeeded) // the approval woke the pod: its next poll is an hour away
+	is.Equal(waitEnded(t, a, id).State, job.Succeeded) // the approval woke the pod: its next poll is an hour away
 }
 
 func TestAPipelineIsApprovedOnce(t *testing.T) {
@@ -87,20 +87,20 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `update trapeze.lanes set requires_approval = true`)
-	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{"a": succeed, "b": succeed,
 		"asks": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("b"), runner.NeedsApproval()), nil
+			return runner.Then(rawArgs("b"), runner.NeedsApproval()), nil
 		}})
-	id := enqueue(t, r, runner.Chain(of("a"), of("b")))
+	id := enqueue(t, r, runner.Chain(rawArgs("a"), rawArgs("b")))
 	inState(t, r, id, job.AwaitingApproval)
 	is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
-	_, err := r.Enqueue(t.Context(), runner.Chain(of("a"), runner.Step(of("b"), runner.NeedsApproval())))
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
+	_, err := r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), runner.Step(rawArgs("b"), runner.NeedsApproval())))
 	is.True(errors.Is(err, job.ErrInvalid)) // a step of a chain cannot require approval
-	asks := enqueue(t, r, of("asks"))
+	asks := enqueue(t, r, rawArgs("asks"))
 	is.NoErr(r.Admin().Approve(t.Context(), asks, ""))
-	j := ended(t, r, asks)
+	j := waitEnded(t, r, asks)
 	is.Equal(j.State, job.Failed) // the job fails instead of ignoring the request for approval
 	is.True(strings.Contains(message(j), "approval is allowed only on submissions"))
 	checkHistory(t, pool, r)
@@ -110,12 +110,12 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"a": nothing})
-	id := enqueue(t, r, of("a"), runner.NeedsApproval())
+	r := newRunner(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]handler{"a": succeed})
+	id := enqueue(t, r, rawArgs("a"), runner.NeedsApproval())
 	run(t, r)
-	j := ended(t, r, id) // the job expires in the first maintenance run
+	j := waitEnded(t, r, id) // the job expires in the first maintenance run
 	is.Equal(j.State, job.Cancelled)
-	is.Equal(why(j), job.ReasonExpired)
+	is.Equal(reasonOf(j), job.ReasonExpired)
 	checkHistory(t, pool, r)
 }
 
@@ -126,9 +126,9 @@ func TestRetryOfUnapprovedJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
-	r := start(t, pool, runner.Options{}, map[string]does{"fails": unlessTrue})
-	asks := enqueue(t, r, of("fails", "false"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
-	lane := enqueue(t, r, of("fails", "false"), runner.Lane("careful"))
+	r := start(t, pool, runner.Options{}, map[string]handler{"fails": unlessTrue})
+	asks := enqueue(t, r, rawArgs("fails", "false"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
+	lane := enqueue(t, r, rawArgs("fails", "false"), runner.Lane("careful"))
 	for _, id := range []int64{asks, lane} {
 		_, err := r.Admin().Cancel(t.Context(), id, "ann")
 		is.NoErr(err)
@@ -155,12 +155,12 @@ func TestRetryOfUnapprovedJob(t *testing.T) {
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		is.Equal(inState(t, r, id, job.Succeeded).StartedAt != nil, true)
 	}
-	is.Equal(told(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.claimed", "job.failed",
+	is.Equal(eventsOf(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.claimed", "job.failed",
 		"job.operator_retry", "job.approved", "job.claimed", "job.succeeded"})
 
 	_, err = r.Admin().Pause(t.Context(), "bob")
 	is.NoErr(err)
-	free := enqueue(t, r, of("fails", "true"), runner.Delay(time.Hour))
+	free := enqueue(t, r, rawArgs("fails", "true"), runner.Delay(time.Hour))
 	_, err = r.Admin().Cancel(t.Context(), free, "ann")
 	is.NoErr(err)
 	again, err = r.Admin().Retry(t.Context(), free, "ann", nil)

@@ -22,20 +22,20 @@ func TestJoinLaneByKind(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lanes (name) values ('slow')`)
 	exec(t, pool, `insert into trapeze.lane_kinds (kind, lane) values ('join', 'slow')`)
 	tokens := make(chan string, 1)
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			token, err := j.Token(ctx)
 			tokens <- token
-			return runner.Deferred(1).Join(of("join")), err
+			return runner.Deferred(1).Join(rawArgs("join")), err
 		},
-		"join": nothing,
+		"join": succeed,
 	})
-	id := enqueue(t, r, of("deferred"))
+	id := enqueue(t, r, rawArgs("deferred"))
 	inState(t, r, id, job.Waiting)
-	operator := make1(t, pool, named("operator"), nil)
+	operator := newRunner(t, pool, named("operator"), nil)
 	is.NoErr(operator.Complete(t.Context(), id, <-tokens, 1))
-	is.Equal(over(t, pool, id), "succeeded")
-	is.Equal(one[string](t, pool, `select lane from trapeze.jobs where kind = 'join'`), "slow")
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
+	is.Equal(queryOne[string](t, pool, `select lane from trapeze.jobs where kind = 'join'`), "slow")
 }
 
 // Only submissions can require approval. A child that requires it is rejected rather than run without approval.
@@ -43,15 +43,15 @@ func TestChildRequestingApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(of("child"), runner.NeedsApproval())), nil
+			return runner.FanOut(runner.Step(rawArgs("child"), runner.NeedsApproval())), nil
 		},
-		"child": nothing,
+		"child": succeed,
 	})
-	j := ended(t, r, enqueue(t, r, of("parent")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("parent")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
 }
 
 // If one of the host application's transactions holds a unique key, only the fan-outs that need the key wait for it.
@@ -61,33 +61,33 @@ func TestFanOutsAwaitingUniqueKey(t *testing.T) {
 	pool := pgtest.Pool(t)
 	o := named("a")
 	o.Slots = 12
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(of("child"), runner.Unique("key", runner.WhileActive))), nil
+			return runner.FanOut(runner.Step(rawArgs("child"), runner.Unique("key", runner.WhileActive))), nil
 		},
-		"child": nothing,
-		"other": nothing,
+		"child": succeed,
+		"other": succeed,
 	})
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = r.EnqueueTx(t.Context(), tx, of("child"), runner.Unique("key", runner.WhileActive))
+	_, err = r.EnqueueTx(t.Context(), tx, rawArgs("child"), runner.Unique("key", runner.WhileActive))
 	is.NoErr(err)
 	var parents []int64
 	for range 6 { // more fan-outs than the runner has connections
-		parents = append(parents, begun(t, r, of("parent")))
+		parents = append(parents, enqueueStarted(t, r, rawArgs("parent")))
 	}
 	observer := pgtest.Connect(t, pool.Config().ConnConfig.ConnString())
 	pgtest.Wait(t, "some jobs are waiting for the key", func() bool {
-		return one[int](t, observer, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 3
+		return queryOne[int](t, observer, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 3
 	})
-	other := enqueue(t, r, of("other"))
+	other := enqueue(t, r, rawArgs("other"))
 	pgtest.Wait(t, "another job ends in the meantime", func() bool {
-		return one[int](t, observer, `select count(*) from trapeze.done where id = $1`, other) == 1
+		return queryOne[int](t, observer, `select count(*) from trapeze.done where id = $1`, other) == 1
 	})
 	is.NoErr(tx.Commit(t.Context()))
 	for _, id := range parents {
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	}
 }
 
@@ -96,14 +96,14 @@ func TestClaimsBesideLockedBranch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(of("held"), runner.Foreign()), runner.Step(of("held"), runner.Foreign())), nil
+			return runner.FanOut(runner.Step(rawArgs("held"), runner.Foreign()), runner.Step(rawArgs("held"), runner.Foreign())), nil
 		},
-		"other": nothing,
+		"other": succeed,
 	})
-	submitter := make1(t, pool, named("submitter"), map[string]does{"other": nothing})
-	id := enqueue(t, r, of("parent"))
+	submitter := newRunner(t, pool, named("submitter"), map[string]handler{"other": succeed})
+	id := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, id, job.Waiting)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
@@ -113,17 +113,17 @@ func TestClaimsBesideLockedBranch(t *testing.T) {
 	_, err = admin.Cancel(t.Context(), inside.Of(r).Store, id, 0, false, "me", func(job.Lease) {})
 	is.NoErr(err)
 	pgtest.Wait(t, "the fan-out is unsettled", func() bool {
-		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
+		return queryOne[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
 	})
 	for range 5 { // each fan-out is claimed by a sweep of the pod
 		began := time.Now()
-		other := enqueue(t, submitter, of("other"))
-		is.Equal(ended(t, r, other).State, job.Succeeded)
+		other := enqueue(t, submitter, rawArgs("other"))
+		is.Equal(waitEnded(t, r, other).State, job.Succeeded)
 		is.True(time.Since(began) < 2*time.Second)
 	}
 	is.NoErr(tx.Rollback(t.Context()))
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3)
 }
 
 // A job that was cancelled ends as cancelled even if its handler then fans out.
@@ -131,21 +131,21 @@ func TestFanOutOfCancelledHandler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
-			return runner.FanOut(of("child")), nil
+			return runner.FanOut(rawArgs("child")), nil
 		},
-		"child": nothing,
+		"child": succeed,
 	})
 	var ids []int64
 	for range 8 {
-		id := begun(t, r, of("parent"))
+		id := enqueueStarted(t, r, rawArgs("parent"))
 		is.NoErr(admin.NotifyHandler(t.Context(), inside.Of(r).Store, id, func(job.Lease) {}))
 		ids = append(ids, id)
 	}
 	for _, id := range ids {
-		is.Equal(ended(t, r, id).State, job.Cancelled)
+		is.Equal(waitEnded(t, r, id).State, job.Cancelled)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
 }

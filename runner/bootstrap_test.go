@@ -23,18 +23,18 @@ func TestDeclaredLaneOverriddenInDatabase(t *testing.T) {
 	o := runner.Options{Slots: 4, Lanes: []runner.LaneSetup{
 		{Name: "interactive", Slots: &two, Kinds: []string{"a", "c"}}, {Name: "known", Slots: &two, Kinds: []string{"b"}},
 	}}
-	pods := fleet(t, url, 3, o, map[string]does{"a": nothing, "b": nothing, "c": nothing})
+	pods := startPods(t, url, 3, o, map[string]handler{"a": succeed, "b": succeed, "c": succeed})
 	lanes := func() string {
-		return one[string](t, pool, `select string_agg(l.name || '=' || coalesce(l.slots::text, '') || ':' ||
+		return queryOne[string](t, pool, `select string_agg(l.name || '=' || coalesce(l.slots::text, '') || ':' ||
 			(select coalesce(string_agg(kind, '+' order by kind), '') from trapeze.lane_kinds k where k.lane = l.name), ',' order by l.name) from trapeze.lanes l`)
 	}
 	is.Equal(lanes(), "default=:,interactive=2:a,known=7:c") // the database's settings apply to the lane of c and the slots of known
 	is.Equal(audited(t, pods[0]), []string{"system lane.set lane interactive"})
-	is.Equal(get(t, pods[1], enqueue(t, pods[1], of("a"))).Lane, "interactive")
+	is.Equal(get(t, pods[1], enqueue(t, pods[1], rawArgs("a"))).Lane, "interactive")
 
 	_, err := pods[0].Admin().SetLane(t.Context(), "interactive", job.LaneChange{Slots: job.To(3)}, "ann")
 	is.NoErr(err)
-	start(t, pgtest.Connect(t, url), o, map[string]does{"a": nothing, "b": nothing, "c": nothing})
+	start(t, pgtest.Connect(t, url), o, map[string]handler{"a": succeed, "b": succeed, "c": succeed})
 	is.Equal(lanes(), "default=:,interactive=3:a,known=7:c") // a later start changes nothing
 	quiet(t, pool)
 }

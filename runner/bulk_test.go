@@ -23,13 +23,13 @@ func TestLostReplyToBulk(t *testing.T) {
 	var runs atomic.Int64
 	o := named("a")
 	o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
-	r := start(t, pool, o, map[string]does{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, o, map[string]handler{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) {
 		runs.Add(1)
 		return nil, nil
 	}})
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = of("kind-a", `"args-of-many"`)
+		list[i] = rawArgs("kind-a", `"args-of-many"`)
 	}
 	submitted := 0
 	for _, c := range []struct{ name, cut string }{
@@ -48,8 +48,8 @@ func TestLostReplyToBulk(t *testing.T) {
 			is.Equal(len(ids), n)
 			submitted += n
 			quiet(t, direct)
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), submitted)
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`), submitted)
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs`), submitted)
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`), submitted)
 			is.Equal(int(runs.Load()), submitted)
 		})
 	}

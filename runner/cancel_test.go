@@ -21,10 +21,10 @@ func TestCancelOfWaitingJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"a": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"a": succeed})
 	for _, options := range map[string][]runner.EnqueueOption{"pending": nil, "parked": {runner.Delay(time.Hour)}} {
 		for _, stop := range []bool{false, true} {
-			id := enqueue(t, r, of("a"), options...)
+			id := enqueue(t, r, rawArgs("a"), options...)
 			end, want := r.Admin().Cancel, job.ReasonCancelled
 			if stop {
 				end, want = r.Admin().Stop, job.ReasonStopped
@@ -34,7 +34,7 @@ func TestCancelOfWaitingJob(t *testing.T) {
 			is.Equal(c.State, job.Cancelled) // the job is cancelled immediately
 			j := get(t, r, id)
 			is.Equal(j.State, job.Cancelled)
-			is.Equal(why(j), want)
+			is.Equal(reasonOf(j), want)
 			c, err = end(t.Context(), id, "ada")
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second cancel is rejected
 			is.Equal(c.State, job.Cancelled)                // the final state is returned along with the error
@@ -46,8 +46,8 @@ func TestCancelOfWaitingJob(t *testing.T) {
 	_, err := r.Admin().Cancel(t.Context(), 1<<40, "")
 	is.True(errors.Is(err, job.ErrNotFound))
 	run(t, r)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // no job was ever claimed
-	checkHistory(t, pool, make1(t, pool, runner.Options{}, nil))
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // no job was ever claimed
+	checkHistory(t, pool, newRunner(t, pool, runner.Options{}, nil))
 }
 
 func TestCancelOfRunningJob(t *testing.T) {
@@ -55,7 +55,7 @@ func TestCancelOfRunningJob(t *testing.T) {
 	pool := pgtest.Pool(t)
 	returns := map[string]func(j *raw) (*runner.Outcome, error){
 		"success":   func(*raw) (*runner.Outcome, error) { return runner.Done("late"), nil },
-		"next-step": func(*raw) (*runner.Outcome, error) { return runner.Then(of("child")), nil },
+		"next-step": func(*raw) (*runner.Outcome, error) { return runner.Then(rawArgs("child")), nil },
 		"writes":    func(j *raw) (*runner.Outcome, error) { return withRow(j, 0) },
 		"error":     func(*raw) (*runner.Outcome, error) { return nil, errors.New("late") },
 		"retryable": func(*raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("late")) },
@@ -64,7 +64,7 @@ func TestCancelOfRunningJob(t *testing.T) {
 	}
 	exec(t, pool, `create table rows (job bigint)`)
 	causes := make(chan error, 100)
-	handlers := map[string]does{"child": nothing, "kind-b": nothing}
+	handlers := map[string]handler{"child": succeed, "kind-b": succeed}
 	for name, do := range returns {
 		handlers[name] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
@@ -79,7 +79,7 @@ func TestCancelOfRunningJob(t *testing.T) {
 			for _, stop := range []bool{false, true} {
 				t.Run(name+" from "+from, func(t *testing.T) {
 					is := is.New(t)
-					id := enqueue(t, a, of(name), runner.Subject(name))
+					id := enqueue(t, a, rawArgs(name), runner.Subject(name))
 					inState(t, a, id, job.Running)
 					end, cause, reason := r.Admin().Cancel, job.ErrCancelled, job.ReasonCancelled
 					if stop {
@@ -89,9 +89,9 @@ func TestCancelOfRunningJob(t *testing.T) {
 					is.NoErr(err)
 					is.Equal(c.State == job.Cancelled, stop) // only a stop ends the job immediately
 					is.True(errors.Is(<-causes, cause))      // the handler's context was cancelled with this cause
-					j := ended(t, a, id)
+					j := waitEnded(t, a, id)
 					is.Equal(j.State, job.Cancelled)
-					is.Equal(why(j), reason)
+					is.Equal(reasonOf(j), reason)
 					is.Equal(string(j.Result), "")
 					is.Equal(j.Fence, int64(1)) // the job did not run again
 					pgtest.Wait(t, "the slot is free", func() bool { return a.Running() == 0 })
@@ -101,9 +101,9 @@ func TestCancelOfRunningJob(t *testing.T) {
 		}
 	}
 	is := is.New(t)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // no child was inserted
-	is.Equal(one[int](t, pool, `select count(*) from rows`), 0)                                     // nothing was written
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no job is waiting for a retry
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // no child was inserted
+	is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 0)                                     // nothing was written
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no job is waiting for a retry
 	checkHistory(t, pool, a)
 }
 
@@ -111,14 +111,14 @@ func TestCancelRacingFinish(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) {
-		return runner.Then(of("b")), nil
-	}, "b": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"a": func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Then(rawArgs("b")), nil
+	}, "b": succeed})
 	for i := range cancelRounds {
 		end := []func(context.Context, int64, string, ...runner.Condition) (runner.Cancelled, error){r.Admin().Cancel, r.Admin().Stop}[i%2]
-		id := enqueue(t, r, of("a"), runner.Subject(fmt.Sprint(i%4)))
+		id := enqueue(t, r, rawArgs("a"), runner.Subject(fmt.Sprint(i%4)))
 		c, err := end(t.Context(), id, "")
-		j := ended(t, r, id)
+		j := waitEnded(t, r, id)
 		switch {
 		case errors.Is(err, job.ErrAlreadyTerminal):
 			is.Equal(j.State, job.Succeeded)
@@ -127,11 +127,11 @@ func TestCancelRacingFinish(t *testing.T) {
 			is.NoErr(err)
 			is.Equal(j.State, job.Cancelled) // an accepted cancellation takes effect
 		}
-		children := one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
+		children := queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		is.Equal(children == 1, j.State == job.Succeeded) // there is a child only if the job succeeded
 	}
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject is still in use
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject is still in use
 	checkHistory(t, pool, r)
 }
 
@@ -141,7 +141,7 @@ func TestStoppedJobStoredWork(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (job bigint)`)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if err := j.Tx(ctx, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
 			return err
@@ -152,13 +152,13 @@ func TestStoppedJobStoredWork(t *testing.T) {
 		<-ctx.Done() // the handler returns when it next checks its context
 		return nil, context.Cause(ctx)
 	}})
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	pgtest.Wait(t, "the job reports progress", func() bool { j := get(t, r, id); return j.Progress != nil && j.Progress.Done != nil })
 	_, err := r.Admin().Cancel(t.Context(), id, "ada")
 	is.NoErr(err)
 	j := inState(t, r, id, job.Cancelled)
 	is.Equal([]int64{*j.Progress.Done, *j.Progress.Total}, []int64{5, 10})
-	is.Equal(one[int](t, pool, `select count(*)::int from rows`), 1)
-	is.Equal(one[string](t, pool, `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"half"`)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from rows`), 1)
+	is.Equal(queryOne[string](t, pool, `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"half"`)
 	checkHistory(t, pool, r)
 }

@@ -26,7 +26,7 @@ func TestCheckpointAcrossErrors(t *testing.T) {
 	pool := pgtest.Pool(t)
 	type look struct{ attempt, before, after int }
 	looks := make(chan look, 3)
-	r := start(t, pool, runner.Options{}, map[string]does{"counts": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"counts": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		before, err := last(j)
 		if err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func TestCheckpointAcrossErrors(t *testing.T) {
 		}
 		return nil, nil
 	}}, runner.Retry(3, soon))
-	is.Equal(ended(t, r, enqueue(t, r, of("counts"))).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("counts"))).State, job.Succeeded)
 	is.Equal(<-looks, look{1, 0, 1}) // a run sees a checkpoint that it has stored itself
 	is.Equal(<-looks, look{2, 1, 2}) // including a checkpoint stored with Tx
 	is.Equal(<-looks, look{3, 2, 3})
@@ -61,8 +61,8 @@ func TestCheckpointAfterTakeover(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, cut := cable(t, url)
 	kept, late := make(chan struct{}), make(chan error, 1)
-	wait, open := gate(t)
-	a := start(t, cut, named("a"), map[string]does{"counts": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	a := start(t, cut, named("a"), map[string]handler{"counts": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if err := j.Checkpoint(ctx, 7); err != nil {
 			return nil, err
 		}
@@ -71,12 +71,12 @@ func TestCheckpointAfterTakeover(t *testing.T) {
 		late <- j.Checkpoint(context.WithoutCancel(ctx), 8)
 		return nil, nil
 	}}, runner.KeepRunning())
-	id := begun(t, a, of("counts"))
+	id := enqueueStarted(t, a, rawArgs("counts"))
 	<-kept
 	proxy.Blackhole()
 	taken := make(chan int, 1)
-	hold, release := gate(t)
-	b := start(t, direct, named("b"), map[string]does{"counts": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	hold, release := latch(t)
+	b := start(t, direct, named("b"), map[string]handler{"counts": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		at, err := last(j)
 		taken <- at
 		<-hold
@@ -87,8 +87,8 @@ func TestCheckpointAfterTakeover(t *testing.T) {
 	open()
 	is.True(errors.Is(<-late, job.ErrLeaseLost)) // the former owner's write is rejected
 	release()
-	is.Equal(string(ended(t, b, id).Result), "7")
-	is.Equal(one[string](t, direct, `select checkpoint::text from trapeze.job_progress where id = $1`, id), "7")
+	is.Equal(string(waitEnded(t, b, id).Result), "7")
+	is.Equal(queryOne[string](t, direct, `select checkpoint::text from trapeze.job_progress where id = $1`, id), "7")
 	is.Equal(get(t, b, id).Crashes, 1)
 }
 
@@ -96,12 +96,12 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, j.Checkpoint(ctx, "on")
 	}})
-	id := enqueue(t, r, of("k"), runner.Delay(time.Hour))
+	id := enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour))
 	exec(t, pool, `update trapeze.parked set crashes = 2, run_after = now() where id = $1`, id)
-	j := ended(t, r, id)
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Crashes, 0)
 }
@@ -111,7 +111,7 @@ func TestLostReplyToCheckpoint(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	proxy, cut := cable(t, url)
-	r := start(t, cut, named("a"), map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, cut, named("a"), map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		lost := proxy.CutReplyOnce(holds(`"marked"`))
 		if err := j.Checkpoint(ctx, "marked"); err != nil {
 			return nil, err
@@ -119,9 +119,9 @@ func TestLostReplyToCheckpoint(t *testing.T) {
 		<-lost
 		return nil, nil
 	}})
-	id := enqueue(t, r, of("k"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
-	is.Equal(one[string](t, pgtest.Connect(t, url), `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"marked"`)
+	id := enqueue(t, r, rawArgs("k"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
+	is.Equal(queryOne[string](t, pgtest.Connect(t, url), `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"marked"`)
 }
 
 func TestCheckpointOfCancelledJob(t *testing.T) {
@@ -129,16 +129,16 @@ func TestCheckpointOfCancelledJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	got := make(chan error, 2)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		got <- j.Checkpoint(ctx, 1)
 		got <- j.Checkpoint(context.WithoutCancel(ctx), 1)
 		return nil, nil
 	}})
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
 	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the context is cancelled
 	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the job's row is marked as cancelled
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
 }

@@ -23,26 +23,26 @@ func TestRunningHandlerClaimMissing(t *testing.T) {
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 10)
 	var log podtest.Log
-	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseFor: time.Minute, PollEvery: 200 * time.Millisecond}, map[string]does{
+	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseFor: time.Minute, PollEvery: 200 * time.Millisecond}, map[string]handler{
 		"lost": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Fence() == 1 {
 				<-ctx.Done()
 				causes <- context.Cause(ctx)
-				return runner.Then(of("next")).Result("refused"), nil
+				return runner.Then(rawArgs("next")).Result("refused"), nil
 			}
 			return runner.Done("accepted"), nil
 		},
-		"next": nothing,
+		"next": succeed,
 	})
-	id := begun(t, r, of("lost"))
+	id := enqueueStarted(t, r, rawArgs("lost"))
 	exec(t, pool, takesClaim, id)
 	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // even though every heartbeat succeeded
-	j := ended(t, r, id)                                     // the retry uses the pod's only slot
+	j := waitEnded(t, r, id)                                 // the retry uses the pod's only slot
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"accepted"`)
 	is.Equal(j.Attempt, 1)
-	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 0)
+	is.Equal(metricValue(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 0)
 	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
@@ -55,14 +55,14 @@ func TestStopCauseAfterOperatorStop(t *testing.T) {
 	const jobs = 10
 	causes := make(chan error, jobs)
 	o := runner.Options{Slots: jobs, HeartbeatEvery: 10 * time.Millisecond, LeaseFor: time.Minute}
-	r := start(t, pool, o, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	r := start(t, pool, o, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return nil, nil
 	}})
-	operator := make1(t, pool, runner.Options{}, nil)
+	operator := newRunner(t, pool, runner.Options{}, nil)
 	for range jobs {
-		id := begun(t, r, of("k"))
+		id := enqueueStarted(t, r, rawArgs("k"))
 		_, err := operator.Admin().Stop(t.Context(), id, "ann")
 		is.NoErr(err)
 		is.True(errors.Is(soonest(t, causes), job.ErrStopped))
@@ -84,7 +84,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 // reply to a claim, or the commit of a job's end, is lost.
 func claimUnknown(t *testing.T, by *runner.Runner, podID string) (id int64) {
 	t.Helper()
-	id = enqueue(t, by, of("unknown"), runner.Foreign())
+	id = enqueue(t, by, rawArgs("unknown"), runner.Foreign())
 	found, err := inside.Of(by).Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
 	if err != nil || len(found.Jobs) != 1 || found.Jobs[0].ID != id {
 		t.Fatal(found, err)
@@ -96,20 +96,20 @@ func TestUnknownClaimAfterFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
-	direct := make1(t, pgtest.Connect(t, url), runner.Options{}, nil)
+	direct := newRunner(t, pgtest.Connect(t, url), runner.Options{}, nil)
 	proxy, cut := cable(t, url)
 	o := named("a")
 	o.LeaseFor = time.Minute
-	r := start(t, cut, o, map[string]does{"k": nothing})
+	r := start(t, cut, o, map[string]handler{"k": succeed})
 	id := claimUnknown(t, direct, r.Boot())
-	fails := value(t, r, "trapeze_db_errors_total")
+	fails := metricValue(t, r, "trapeze_db_errors_total")
 	proxy.Refuse()
 	proxy.Reset()
-	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
+	pgtest.Wait(t, "a heartbeat fails", func() bool { return metricValue(t, r, "trapeze_db_errors_total") > fails })
 	time.Sleep(2 * o.HeartbeatEvery) // the immediate retry must fail too
 	is.Equal(get(t, direct, id).State, job.Running)
 	proxy.Pass()
 	pgtest.WaitFor(t, 20*time.Second, "the job waits again", func() bool { return get(t, direct, id).State == job.Pending })
-	is.True(slices.Contains(told(t, direct, id), "job.handed_back"))
+	is.True(slices.Contains(eventsOf(t, direct, id), "job.handed_back"))
 	is.Equal(get(t, direct, id).Attempt, 0) // the claim did not count as an attempt
 }

@@ -27,11 +27,11 @@ func TestTwentyPodsOnDefaultServer(t *testing.T) {
 	server := pgtest.Server(t, "max_connections", "100")
 	pgtest.Migrate(t, server.URL())
 	admin := pgtest.Connect(t, server.URL())
-	is.Equal(one[string](t, admin, `show max_connections`), "100")
+	is.Equal(queryOne[string](t, admin, `show max_connections`), "100")
 	var pods []*runner.Runner
 	for n := range 20 { // each pod has a separate host pool
 		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatEvery: 2 * time.Second}
-		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing}))
+		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]handler{"k": succeed}))
 	}
 	errs := make(chan error, 20*10)
 	var busy sync.WaitGroup
@@ -39,7 +39,7 @@ func TestTwentyPodsOnDefaultServer(t *testing.T) {
 		for range 10 { // together, the goroutines need more connections than the server allows
 			busy.Go(func() {
 				for range 5 {
-					if _, err := r.Enqueue(t.Context(), of("k")); err != nil {
+					if _, err := r.Enqueue(t.Context(), rawArgs("k")); err != nil {
 						errs <- err
 						return
 					}
@@ -53,9 +53,9 @@ func TestTwentyPodsOnDefaultServer(t *testing.T) {
 		t.Error(err)
 	}
 	pgtest.WaitFor(t, time.Minute, "all jobs have run", func() bool {
-		return one[int](t, admin, `select count(*) from trapeze.done where state = 'succeeded'`) == 20*10*5
+		return queryOne[int](t, admin, `select count(*) from trapeze.done where state = 'succeeded'`) == 20*10*5
 	})
-	is.Equal(one[int](t, admin, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
+	is.Equal(queryOne[int](t, admin, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 
 // takeAll takes all of a server's free connections, including any that are released later, until the test ends.
@@ -105,9 +105,9 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 	late := make(chan struct{}, 100)
 	log := slog.New(listens{slog.DiscardHandler, "heartbeat failed", late})
 	o := runner.Options{LeaseFor: 8 * time.Second, HeartbeatEvery: time.Second, Logger: log}
-	r := start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing})
+	r := start(t, pgtest.Connect(t, server.URL()), o, map[string]handler{"k": succeed})
 	podID := r.Boot()
-	ended(t, r, enqueue(t, r, of("k")))
+	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	is.NoErr(watch.Ping(t.Context()))
 	takeAll(t, server.URL())
 
@@ -121,17 +121,17 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 		t.Fatal("no heartbeat was late")
 	}
 	const waiting = `select pid from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'trapeze'`
-	beats := one[int](t, watch, waiting)
+	beats := queryOne[int](t, watch, waiting)
 	is.NoErr(tx.Rollback(t.Context()))
-	until := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
+	until := queryOne[time.Time](t, watch, `select lease_until from trapeze.pods`)
 	pgtest.Wait(t, "it sends heartbeats for longer than its lease lasts", func() bool {
-		renewed := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
-		return one[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
+		renewed := queryOne[time.Time](t, watch, `select lease_until from trapeze.pods`)
+		return queryOne[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
 	})
-	is.True(one[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // the heartbeat uses the same connection
+	is.True(queryOne[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // the heartbeat uses the same connection
 	is.Equal(r.Boot(), podID)
-	ended(t, r, enqueue(t, r, of("k"))) // the pod's existing connections are sufficient
-	is.Equal(one[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
+	waitEnded(t, r, enqueue(t, r, rawArgs("k"))) // the pod's existing connections are sufficient
+	is.Equal(queryOne[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 
 // ofPods selects the sessions that pods opened in this database, excluding those of the host pools.
@@ -143,10 +143,10 @@ func TestIdlePodConnections(t *testing.T) {
 	url := pgtest.URL(t)
 	admin := pgtest.Connect(t, url)
 	host := pgtest.Connect(t, pgtest.WithParameter(url, "pool_max_conn_idle_time=100ms"))
-	r := start(t, host, runner.Options{PollEvery: 300 * time.Millisecond}, map[string]does{"k": nothing})
+	r := start(t, host, runner.Options{PollEvery: 300 * time.Millisecond}, map[string]handler{"k": succeed})
 	var busy sync.WaitGroup
 	for range 20 {
-		busy.Go(func() { _, _ = r.Enqueue(t.Context(), of("k")) })
+		busy.Go(func() { _, _ = r.Enqueue(t.Context(), rawArgs("k")) })
 	}
 	busy.Wait()
 	stream, err := inside.Of(r).Feed.All(t.Context(), "", feed.Now)
@@ -162,6 +162,6 @@ func TestIdlePodConnections(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	is.Equal(one[int](t, admin, `select count(*) `+ofPods+` and application_name = 'trapeze-listen'`), 1)
-	ended(t, r, enqueue(t, r, of("k")))
+	is.Equal(queryOne[int](t, admin, `select count(*) `+ofPods+` and application_name = 'trapeze-listen'`), 1)
+	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 }

@@ -19,7 +19,7 @@ import (
 func TestCommandsDuringHangingReads(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	holder, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -36,12 +36,12 @@ func TestCommandsDuringHangingReads(t *testing.T) {
 			})
 		}
 		hangs := func() int {
-			return one[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`)
+			return queryOne[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`)
 		}
 		pgtest.Wait(t, name+" hang", func() bool { return hangs() > 0 })
 		began := time.Now()
 		for range 20 {
-			is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+			is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
 		}
 		is.Equal(hangs(), 1)
 		is.True(time.Since(began) < 8*time.Second) // before the hanging statements time out

@@ -46,8 +46,8 @@ func TestDatabaseClockJumps(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), server.URL(), "trapeze"))
 	pool := pgtest.Connect(t, server.URL())
 	var log podtest.Log
-	r := podtest.Make(t, pool, runner.Options{HeartbeatEvery: time.Second, LeaseFor: 4 * time.Second, MaxAttempts: 2, Logger: log.Logger()}, map[string]does{
-		"fine": nothing,
+	r := podtest.New(t, pool, runner.Options{HeartbeatEvery: time.Second, LeaseFor: 4 * time.Second, MaxAttempts: 2, Logger: log.Logger()}, map[string]handler{
+		"fine": succeed,
 		"flaky": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				return nil, errors.New("not yet")
@@ -55,7 +55,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 			return runner.Done(nil), nil
 		},
 	}, runner.Retry(2, runner.Backoff{Base: 100 * time.Millisecond}))
-	r.DeclareSchedule("tick", "@every 1s", of("fine"))
+	r.DeclareSchedule("tick", "@every 1s", rawArgs("fine"))
 	podtest.Run(t, r)
 	logged := func(text string) {
 		t.Helper()
@@ -63,24 +63,24 @@ func TestDatabaseClockJumps(t *testing.T) {
 	}
 	run := func() {
 		t.Helper()
-		is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded)
-		is.Equal(ended(t, r, enqueue(t, r, of("flaky"))).State, job.Succeeded)
-		is.Equal(ended(t, r, enqueue(t, r, of("fine"), runner.Delay(time.Second))).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("fine"))).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("flaky"))).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("fine"), runner.Delay(time.Second))).State, job.Succeeded)
 		ready, _ := r.Ready()
 		is.True(ready)
 	}
 	run()
-	waiting := enqueue(t, r, of("fine"), runner.Delay(24*time.Hour))
+	waiting := enqueue(t, r, rawArgs("fine"), runner.Delay(24*time.Hour))
 	set("+10d")
 	logged("clock was set forward")
 	run()
-	is.Equal(ended(t, r, waiting).State, job.Succeeded) // due early
-	fires := func() int { return one[int](t, pool, `select count(*) from trapeze.schedule_occurrences`) }
+	is.Equal(waitEnded(t, r, waiting).State, job.Succeeded) // due early
+	fires := func() int { return queryOne[int](t, pool, `select count(*) from trapeze.schedule_occurrences`) }
 	before := fires()
 	pgtest.Wait(t, "the schedule continues", func() bool { return fires() > before+2 })
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where missed > 0`), 1) // one occurrence replaces those of ten days
-	is.True(fires() < 90)                                                                                // those of the last minute count as on time
-	waiting = enqueue(t, r, of("fine"), runner.Delay(time.Minute))
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedule_occurrences where missed > 0`), 1) // one occurrence replaces those of ten days
+	is.True(fires() < 90)                                                                                     // those of the last minute count as on time
+	waiting = enqueue(t, r, rawArgs("fine"), runner.Delay(time.Minute))
 	set("+860400") // ten days less an hour
 	logged("clock was set back")
 	run()
@@ -92,6 +92,6 @@ func TestDatabaseClockJumps(t *testing.T) {
 	}
 	pgtest.Wait(t, "the schedule fires again", func() bool { return fires() > before+2 })
 	is.True(strings.Count(log.String(), "\n") < 100)
-	is.True(one[bool](t, pool, `select exists (select from trapeze.parked where id = $1 and run_after > now() + interval '59 minutes')`, waiting)) // waits until the clock has caught up
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs j join trapeze.done d using (id) where d.state <> 'succeeded'`), 0)
+	is.True(queryOne[bool](t, pool, `select exists (select from trapeze.parked where id = $1 and run_after > now() + interval '59 minutes')`, waiting)) // waits until the clock has caught up
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs j join trapeze.done d using (id) where d.state <> 'succeeded'`), 0)
 }

@@ -19,7 +19,7 @@ func TestTheDeclaredDefaultLaneApplies(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	slots := func() string {
-		return one[string](t, pool, `select concat_ws(' ', slots, slots_per_pod, (select lane from trapeze.lane_kinds where kind = 'k'),
+		return queryOne[string](t, pool, `select concat_ws(' ', slots, slots_per_pod, (select lane from trapeze.lane_kinds where kind = 'k'),
 			(select count(*) from trapeze.audit where target = 'lane default')) from trapeze.lanes where name = 'default'`)
 	}
 	declare := func(n int) {
@@ -43,15 +43,15 @@ func TestDeclaredLaneMissingInDatabase(t *testing.T) {
 	pool := pgtest.Pool(t)
 	limit := 1
 	lanes := []runner.LaneSetup{{Name: "mail", Slots: &limit, Kinds: []string{"letter"}}}
-	r := make1(t, pool, runner.Options{Lanes: lanes}, map[string]does{"letter": nothing, "other": nothing})
-	_, err := r.Enqueue(t.Context(), of("letter"))
+	r := newRunner(t, pool, runner.Options{Lanes: lanes}, map[string]handler{"letter": succeed, "other": succeed})
+	_, err := r.Enqueue(t.Context(), rawArgs("letter"))
 	is.True(errors.Is(err, job.ErrUnknownLane))
 	is.True(strings.Contains(err.Error(), "migrate.Up"))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
-	_, err = r.Enqueue(t.Context(), of("other"))
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 0)
+	_, err = r.Enqueue(t.Context(), rawArgs("other"))
 	is.NoErr(err)
 	is.NoErr(migrate.Up(t.Context(), pool, runner.Options{Lanes: lanes}))
-	made, err := r.Enqueue(t.Context(), of("letter"))
+	made, err := r.Enqueue(t.Context(), rawArgs("letter"))
 	is.NoErr(err)
 	is.Equal(get(t, r, made.ID).Lane, "mail")
 }
@@ -61,6 +61,6 @@ func TestDeletedDefaultLaneIsCreated(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `delete from trapeze.lanes`)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
 }

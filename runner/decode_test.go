@@ -55,7 +55,7 @@ func TestUndecodableArguments(t *testing.T) {
 	} {
 		made, err := r.Enqueue(t.Context(), runner.Raw{Name: "account", JSON: []byte(args)})
 		is.NoErr(err)
-		j := ended(t, r, made.ID)
+		j := waitEnded(t, r, made.ID)
 		is.Equal(j.State, job.Failed)
 		is.Equal(*j.Reason, job.ReasonInvalidArgs)
 		is.Equal(j.Attempt, 1) // the job was not retried, because decoding its arguments would fail again

@@ -19,11 +19,11 @@ import (
 // deferring returns a runner whose jobs of kind "deferred" wait for parts. The handler sends each job's token on the returned channel.
 func deferring(t *testing.T, parts int) (r *runner.Runner, tokens <-chan string) {
 	c := make(chan string, 10)
-	return start(t, pgtest.Pool(t), named("a"), map[string]does{
+	return start(t, pgtest.Pool(t), named("a"), map[string]handler{
 		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			token, err := j.Token(ctx)
 			c <- token
-			return runner.Deferred(parts).Join(of("join")), err
+			return runner.Deferred(parts).Join(rawArgs("join")), err
 		},
 		"join": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			seen := ""
@@ -46,7 +46,7 @@ func TestDeferredJobLastBranch(t *testing.T) {
 	is := is.New(t)
 	const parts = 20
 	r, tokens := deferring(t, parts)
-	id := enqueue(t, r, of("deferred"))
+	id := enqueue(t, r, rawArgs("deferred"))
 	token := <-tokens
 	inState(t, r, id, job.Waiting)
 	complete := func(from, to int) {
@@ -69,17 +69,17 @@ func TestDeferredJobLastBranch(t *testing.T) {
 	is.Equal(*waiting.Progress.Done, int64(parts-1))
 	is.Equal(*waiting.Progress.Total, int64(parts))
 	complete(parts-1, parts)
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	pool := inside.Of(r).Store.Pool()
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
 	is.NoErr(r.Complete(t.Context(), id, token, 5, runner.Part("05")))                                            // this part is already complete
 	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("99")), job.ErrAlreadyTerminal))          // more parts than the job has
 	is.True(errors.Is(r.Complete(t.Context(), id, "guess", 5, runner.Part("05")), job.ErrWrongToken))             // wrong token
 	is.True(errors.Is(r.Complete(t.Context(), id+1, token, 5), job.ErrNotFound))                                  // a job without a token
 	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("a\x00b")), job.ErrInvalid))              // not valid text
 	is.True(errors.Is(r.Complete(t.Context(), id, token, make(chan int), runner.Part("06")), job.ErrInvalidArgs)) // not valid JSON
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.parts where id = $1`, id), parts)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.parts where id = $1`, id), parts)
 	checkHistory(t, pool, r)
 }
 
@@ -88,25 +88,25 @@ func TestPartsMayFail(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, tokens := deferring(t, 2)
-	some := enqueue(t, r, of("deferred"))
+	some := enqueue(t, r, rawArgs("deferred"))
 	token := <-tokens
 	is.NoErr(r.Complete(t.Context(), some, token, nil, runner.Part("a"), runner.PartFailed(errors.New("no disk"))))
 	is.NoErr(r.Complete(t.Context(), some, token, 7, runner.Part("b")))
-	j := ended(t, r, some)
+	j := waitEnded(t, r, some)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(*j.Outcome, job.Warning)
 	is.Equal(message(j), "1 of 2 children failed")
 	pool := inside.Of(r).Store.Pool()
-	is.Equal(over(t, pool, some), "partial")
-	is.Equal(one[string](t, pool, `select result #>> '{}' from trapeze.job where kind = 'join'`), "a failed 0 failed: no disk;b succeeded 7 ;")
+	is.Equal(waitPipeline(t, pool, some), "partial")
+	is.Equal(queryOne[string](t, pool, `select result #>> '{}' from trapeze.job where kind = 'join'`), "a failed 0 failed: no disk;b succeeded 7 ;")
 
-	all := enqueue(t, r, of("deferred"))
+	all := enqueue(t, r, rawArgs("deferred"))
 	token = <-tokens
 	for _, part := range []string{"a", "b"} {
 		is.NoErr(r.Complete(t.Context(), all, token, nil, runner.Part(part), runner.PartFailed(errors.New("no disk"))))
 	}
-	is.Equal(ended(t, r, all).State, job.Failed)
-	is.Equal(over(t, pool, all), "failed")
+	is.Equal(waitEnded(t, r, all).State, job.Failed)
+	is.Equal(waitPipeline(t, pool, all), "failed")
 	checkHistory(t, pool, r)
 }
 
@@ -116,7 +116,7 @@ func TestPartCompletedBeforeDeferral(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var r *runner.Runner
-	r = start(t, pool, named("a"), map[string]does{"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r = start(t, pool, named("a"), map[string]handler{"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		token, err := j.Token(ctx)
 		if err != nil {
 			return nil, err
@@ -127,11 +127,11 @@ func TestPartCompletedBeforeDeferral(t *testing.T) {
 		}
 		return runner.Deferred(1), r.Complete(ctx, j.ID(), token, "early")
 	}})
-	id := enqueue(t, r, of("deferred"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	id := enqueue(t, r, rawArgs("deferred"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 
 	cancelled, tokens := deferring(t, 1)
-	id = enqueue(t, cancelled, of("deferred"))
+	id = enqueue(t, cancelled, rawArgs("deferred"))
 	inState(t, cancelled, id, job.Waiting)
 	_, err := cancelled.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
@@ -142,8 +142,10 @@ func TestPartCompletedBeforeDeferral(t *testing.T) {
 func TestDeferredWithoutToken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), named("a"), map[string]does{
-		"never": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Deferred(1).Join(of("join")), nil },
+	r := start(t, pgtest.Pool(t), named("a"), map[string]handler{
+		"never": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Deferred(1).Join(rawArgs("join")), nil
+		},
 		"earlier": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				_, err := j.Token(ctx)
@@ -151,11 +153,11 @@ func TestDeferredWithoutToken(t *testing.T) {
 			}
 			return runner.Deferred(1), nil
 		},
-		"join": nothing,
+		"join": succeed,
 	})
 	twice := []runner.EnqueueOption{runner.MaxAttempts(2)}
-	never, earlier := enqueue(t, r, of("never"), twice...), enqueue(t, r, of("earlier"), twice...)
-	failed := ended(t, r, never)
+	never, earlier := enqueue(t, r, rawArgs("never"), twice...), enqueue(t, r, rawArgs("earlier"), twice...)
+	failed := waitEnded(t, r, never)
 	is.Equal(failed.State, job.Failed)
 	is.Equal(*failed.Reason, job.ReasonAttemptsExhausted)
 	is.True(strings.HasPrefix(*failed.Error, "call Job.Token before returning Deferred"))

@@ -22,7 +22,7 @@ var silent = runner.Options{Slots: 4, HeartbeatEvery: time.Minute, LeaseFor: 5 *
 func TestParkedJobDue(t *testing.T) {
 	t.Parallel()
 	const soon = 20 * time.Millisecond
-	again := func(what func() (*runner.Outcome, error)) does {
+	again := func(what func() (*runner.Outcome, error)) handler {
 		return func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 && j.Snoozes() == 0 {
 				return what()
@@ -31,25 +31,25 @@ func TestParkedJobDue(t *testing.T) {
 		}
 	}
 	pool := pgtest.Pool(t)
-	r := start(t, pool, silent, map[string]does{
+	r := start(t, pool, silent, map[string]handler{
 		"retried": again(func() (*runner.Outcome, error) { return nil, runner.RetryAfter(soon, errors.New("once")) }),
 		"snoozed": again(func() (*runner.Outcome, error) { return runner.Snooze(soon, "once"), nil }),
-		"delayed": nothing,
+		"delayed": succeed,
 		"first": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(runner.Step(of("delayed"), runner.Delay(soon))), nil
+			return runner.Then(runner.Step(rawArgs("delayed"), runner.Delay(soon))), nil
 		},
 	}, runner.Retry(3, runner.Backoff{}))
 	for _, kind := range []string{"retried", "snoozed", "delayed", "first"} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
 			began := time.Now()
-			id := enqueue(t, r, of(kind))
+			id := enqueue(t, r, rawArgs(kind))
 			if kind == "delayed" {
-				id = enqueue(t, r, of(kind), runner.Delay(soon))
+				id = enqueue(t, r, rawArgs(kind), runner.Delay(soon))
 			}
-			is.Equal(ended(t, r, id).State, job.Succeeded)
+			is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 			if kind == "first" {
-				is.Equal(over(t, pool, id), "succeeded")
+				is.Equal(waitPipeline(t, pool, id), "succeeded")
 			}
 			is.True(time.Since(began) < 20*time.Second)
 		})
@@ -61,13 +61,13 @@ func TestNextIsolatedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, silent, map[string]does{"k": nothing})
-	ids := []int64{enqueue(t, r, of("k")), enqueue(t, r, of("k")), enqueue(t, r, of("k"))}
+	r := newRunner(t, pool, silent, map[string]handler{"k": succeed})
+	ids := []int64{enqueue(t, r, rawArgs("k")), enqueue(t, r, rawArgs("k")), enqueue(t, r, rawArgs("k"))}
 	exec(t, pool, `update trapeze.live set crashes = 2, isolated = true`)
 	began := time.Now()
 	run(t, r)
 	for _, id := range ids {
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	}
 	is.True(time.Since(began) < 20*time.Second)
 }
@@ -77,17 +77,17 @@ func TestFailuresBeforeSecondFanOut(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"root": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("good"), of("bad")).Join(of("again")), nil
+			return runner.FanOut(rawArgs("good"), rawArgs("bad")).Join(rawArgs("again")), nil
 		},
 		"again": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("good"), of("good")).Join(of("last")), nil
+			return runner.FanOut(rawArgs("good"), rawArgs("good")).Join(rawArgs("last")), nil
 		},
-		"good": nothing, "last": nothing, "bad": fails(errors.New("bad luck")),
+		"good": succeed, "last": succeed, "bad": failWith(errors.New("bad luck")),
 	})
-	is.Equal(over(t, pool, enqueue(t, r, of("root"))), "partial")
-	is.True(one[bool](t, pool, `select impaired from trapeze.jobs where kind = 'last'`))
+	is.Equal(waitPipeline(t, pool, enqueue(t, r, rawArgs("root"))), "partial")
+	is.True(queryOne[bool](t, pool, `select impaired from trapeze.jobs where kind = 'last'`))
 }
 
 // The pod that ends the last child starts the join itself, without waiting until a heartbeat reports the fan-out.
@@ -95,14 +95,14 @@ func TestJoinStartWithoutHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, silent, map[string]does{
+	r := start(t, pool, silent, map[string]handler{
 		"root": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("child"), of("child")).Join(of("join")), nil
+			return runner.FanOut(rawArgs("child"), rawArgs("child")).Join(rawArgs("join")), nil
 		},
-		"child": nothing, "join": nothing,
+		"child": succeed, "join": succeed,
 	})
 	began := time.Now()
-	is.Equal(over(t, pool, enqueue(t, r, of("root"))), "succeeded")
+	is.Equal(waitPipeline(t, pool, enqueue(t, r, rawArgs("root"))), "succeeded")
 	is.True(time.Since(began) < 20*time.Second)
 }
 
@@ -113,17 +113,17 @@ func TestHandedBackJobStartsElsewhere(t *testing.T) {
 	url := pgtest.URL(t)
 	o := silent
 	o.ShutdownGrace = time.Millisecond
-	a := make1(t, pgtest.Connect(t, url), o, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	a := newRunner(t, pgtest.Connect(t, url), o, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}})
-	stop, done := goes(t, a)
-	id := begun(t, a, of("k"))
-	b := start(t, pgtest.Connect(t, url), silent, map[string]does{"k": nothing})
+	stop, done := runInBackground(t, a)
+	id := enqueueStarted(t, a, rawArgs("k"))
+	b := start(t, pgtest.Connect(t, url), silent, map[string]handler{"k": succeed})
 	began := time.Now()
 	stop()
 	is.NoErr(<-done)
-	is.Equal(ended(t, b, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 	is.True(time.Since(began) < 20*time.Second)
 }
 
@@ -135,15 +135,15 @@ func TestLostReplyToRetry(t *testing.T) {
 	var retried ends
 	o := silent // if a poll started the second attempt before the read-back, the pod could not know how the first one ended
 	o.OnRetry = retried.add
-	r := start(t, pool, o, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, o, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Attempt() > 1 {
 			return nil, nil
 		}
 		proxy.CutReply("insert into trapeze.parked")
 		return nil, runner.RetryAfter(0, errors.New("once"))
 	}}, runner.Retry(3, runner.Backoff{}))
-	id := enqueue(t, r, of("k"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	id := enqueue(t, r, rawArgs("k"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	retried.wait(t, id)
 }
 
@@ -154,11 +154,11 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		t.Parallel()
 		is := is.New(t)
 		url := pgtest.URL(t)
-		a := start(t, pgtest.Connect(t, url), silent, map[string]does{"a": nothing})
-		b := start(t, pgtest.Connect(t, url), silent, map[string]does{"b": nothing})
+		a := start(t, pgtest.Connect(t, url), silent, map[string]handler{"a": succeed})
+		b := start(t, pgtest.Connect(t, url), silent, map[string]handler{"b": succeed})
 		began := time.Now()
-		id := enqueue(t, a, of("b"), runner.Foreign(), runner.Delay(time.Second))
-		is.Equal(ended(t, b, id).State, job.Succeeded)
+		id := enqueue(t, a, rawArgs("b"), runner.Foreign(), runner.Delay(time.Second))
+		is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 		is.True(time.Since(began) < 20*time.Second)
 	})
 	t.Run("a recovered job", func(t *testing.T) {
@@ -166,11 +166,11 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		is := is.New(t)
 		url := pgtest.URL(t)
 		pool := pgtest.Connect(t, url)
-		b := start(t, pgtest.Connect(t, url), silent, map[string]does{"b": nothing})
+		b := start(t, pgtest.Connect(t, url), silent, map[string]handler{"b": succeed})
 		exec(t, pool, `insert into trapeze.pods (id, name, version, kinds, slots, limits, lease_until)
 			select '00000000-0000-4000-8000-000000000001', 'dead', version, kinds, slots, limits, now() - interval '1 second' from trapeze.pods`)
-		other := make1(t, pool, silent, nil)
-		id, locked := enqueue(t, other, of("dead"), runner.Foreign()), enqueue(t, other, of("dead"), runner.Foreign())
+		other := newRunner(t, pool, silent, nil)
+		id, locked := enqueue(t, other, rawArgs("dead"), runner.Foreign()), enqueue(t, other, rawArgs("dead"), runner.Foreign())
 		exec(t, pool, `update trapeze.live set state = 'running', kind = 'b', fence = 1, attempt = 1, claimed_at = now(), started_at = now(),
 			pod = '00000000-0000-4000-8000-000000000001'`)
 		exec(t, pool, `update trapeze.jobs set kind = 'b'`)
@@ -181,10 +181,10 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		o := silent
 		o.HeartbeatEvery = 100 * time.Millisecond
 		began := time.Now()
-		start(t, pgtest.Connect(t, url), o, map[string]does{"a": nothing})
-		is.Equal(ended(t, b, id).State, job.Succeeded)
+		start(t, pgtest.Connect(t, url), o, map[string]handler{"a": succeed})
+		is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 		is.NoErr(tx.Rollback(t.Context()))
-		is.Equal(ended(t, b, locked).State, job.Succeeded) // a job whose row is locked is recovered later
+		is.Equal(waitEnded(t, b, locked).State, job.Succeeded) // a job whose row is locked is recovered later
 		is.True(time.Since(began) < 20*time.Second)
 	})
 }
@@ -192,8 +192,8 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 func TestWaitTimeoutJobState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
-	text := podtest.State(t, r, enqueue(t, r, of("elsewhere"), runner.Foreign()))
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
+	text := podtest.State(t, r, enqueue(t, r, rawArgs("elsewhere"), runner.Foreign()))
 	for _, part := range []string{"is pending", "job.enqueued", "no_handler"} {
 		is.True(strings.Contains(text, part))
 	}

@@ -21,7 +21,7 @@ func TestSnoozeIntoPast(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{
 		"always": func(context.Context, *raw) (*runner.Outcome, error) {
 			calls.Add(1)
 			return runner.Snooze(-time.Hour, "until a time that has passed"), nil
@@ -40,11 +40,11 @@ func TestSnoozeIntoPast(t *testing.T) {
 		},
 	}, runner.Retry(2, runner.Backoff{Base: time.Millisecond, Jitter: math.NaN()}))
 	for kind, says := range map[string]string{"always": "snooze of -1h0m0s is negative", "with-backoff": "is negative", "retry-after": "no"} {
-		j := ended(t, r, enqueue(t, r, of(kind)))
+		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(j.State, job.Failed)
 		is.Equal(j.Attempt, 2)
 		is.True(strings.Contains(message(j), says))
 	}
 	is.Equal(calls.Load(), int64(2))
-	is.Equal(ended(t, r, enqueue(t, r, of("once"))).State, job.Succeeded) // an ordinary failed attempt is retried
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("once"))).State, job.Succeeded) // an ordinary failed attempt is retried
 }

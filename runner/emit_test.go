@@ -77,7 +77,7 @@ func heardPool(t *testing.T, url string, texts ...string) (*pgxpool.Pool, *liste
 // emitted returns, in order, the messages of a job's events that have a given name.
 func emitted(t *testing.T, pool *pgxpool.Pool, id int64, event string) []string {
 	t.Helper()
-	return one[[]string](t, pool, `select coalesce(array_agg(message order by event_no), '{}') from trapeze.job_event where job = $1 and event = $2`, id, event)
+	return queryOne[[]string](t, pool, `select coalesce(array_agg(message order by event_no), '{}') from trapeze.job_event where job = $1 and event = $2`, id, event)
 }
 
 func TestEventsInTightLoop(t *testing.T) {
@@ -87,7 +87,7 @@ func TestEventsInTightLoop(t *testing.T) {
 	const emits, notes = "'handler', e.level", "insert into trapeze.job_progress (id, done"
 	pool, heard := heardPool(t, pgtest.URL(t), emits, notes)
 	took := make(chan time.Duration, 1)
-	r := start(t, pool, runner.Options{TraceQueries: true}, map[string]does{"loop": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{TraceQueries: true}, map[string]handler{"loop": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		began := time.Now()
 		for i := range n {
 			if err := j.Emit(ctx, "tick", "debug", fmt.Sprint(i), map[string]int{"i": i}); err != nil {
@@ -103,8 +103,8 @@ func TestEventsInTightLoop(t *testing.T) {
 		took <- time.Since(began)
 		return nil, nil
 	}})
-	id := enqueue(t, r, of("loop"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	id := enqueue(t, r, rawArgs("loop"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	most := 3 + int(4*(<-took).Seconds()) // four per second, plus a few for the first and last writes
 	t.Logf("%d event writes and %d progress writes, at most %d", heard.count(emits), heard.count(notes), most)
 	is.True(heard.count(emits) >= 2 && heard.count(emits) <= most)
@@ -135,7 +135,7 @@ func TestBufferedEventsBeforeEnd(t *testing.T) {
 			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
 		},
 	}
-	handlers := map[string]does{}
+	handlers := map[string]handler{}
 	for name, end := range returns {
 		handlers[name] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			for i := range 5 {
@@ -153,8 +153,8 @@ func TestBufferedEventsBeforeEnd(t *testing.T) {
 	for name := range returns {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			id := enqueue(t, r, of(name))
-			j := ended(t, r, id)
+			id := enqueue(t, r, rawArgs(name))
+			j := waitEnded(t, r, id)
 			var want []string
 			for fence := range j.Fence {
 				for i := range 5 {
@@ -162,7 +162,7 @@ func TestBufferedEventsBeforeEnd(t *testing.T) {
 				}
 			}
 			is.Equal(emitted(t, pool, id, "tick"), want) // all events of every run, in order
-			names := told(t, r, id)
+			names := eventsOf(t, r, id)
 			is.True(strings.HasPrefix(names[len(names)-1], "job.")) // the last event is the job's end
 		})
 	}
@@ -173,7 +173,7 @@ func TestEventsBeforeTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		emit := func(text string) error { return j.Emit(ctx, "tick", "", text, nil) }
 		for round := range 3 {
 			if err := errors.Join(emit(fmt.Sprint(round, " before")), emit(fmt.Sprint(round, " just before"))); err != nil {
@@ -191,8 +191,8 @@ func TestEventsBeforeTransaction(t *testing.T) {
 		}
 		return nil, emit("after")
 	}})
-	id := enqueue(t, r, of("k"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	id := enqueue(t, r, rawArgs("k"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	is.Equal(emitted(t, pool, id, "tick"), []string{"0 before", "0 just before", "0 in it", "1 before", "1 just before",
 		"1 in it", "2 before", "2 just before", "2 in it", "after"})
 	checkHistory(t, pool, r)
@@ -204,7 +204,7 @@ func TestBufferedEventWriteFailure(t *testing.T) {
 	pool := pgtest.Pool(t)
 	first, go1 := make(chan struct{}), make(chan struct{})
 	got := make(chan error, 3)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		got <- j.Emit(ctx, "first", "", "", nil)
 		close(first)
 		<-go1
@@ -217,7 +217,7 @@ func TestBufferedEventWriteFailure(t *testing.T) {
 		got <- err
 		return nil, nil
 	}}, runner.Timeout(20*time.Second))
-	id := enqueue(t, r, of("k"))
+	id := enqueue(t, r, rawArgs("k"))
 	<-first
 	exec(t, pool, `alter table trapeze.job_events add constraint shut check (event not in ('second', 'third'))`)
 	close(go1)
@@ -225,6 +225,6 @@ func TestBufferedEventWriteFailure(t *testing.T) {
 	<-got // the second Emit's result; on a slow machine, its event is written immediately
 	err := <-got
 	is.True(err != nil && strings.Contains(err.Error(), "shut")) // the error names the constraint
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	checkHistory(t, pool, r)
 }

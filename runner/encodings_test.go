@@ -21,12 +21,12 @@ func TestUnstorableTextInLatin1(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.WithParameter(pgtest.URLWith(t, latin1), "client_encoding=UTF8"))
 	long := strings.Repeat("a", 2*job.MaxErrorBytes)
-	fails := func(text string) does {
+	fails := func(text string) handler {
 		return func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, errors.New(text) }
 	}
 	snoozed := false
-	r := start(t, pool, runner.Options{MaxAttempts: 2}, map[string]does{
-		"ok": nothing, "arrow": fails("a → b"), "long": fails(long),
+	r := start(t, pool, runner.Options{MaxAttempts: 2}, map[string]handler{
+		"ok": succeed, "arrow": fails("a → b"), "long": fails(long),
 		"result": func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return runner.Done("→"), nil
 		},
@@ -39,22 +39,22 @@ func TestUnstorableTextInLatin1(t *testing.T) {
 		},
 	})
 	for _, options := range [][]runner.EnqueueOption{{runner.Subject("→")}, {runner.IdempotencyKey("→")}} {
-		_, err := r.Enqueue(t.Context(), of("ok"), options...)
+		_, err := r.Enqueue(t.Context(), rawArgs("ok"), options...)
 		is.True(errors.Is(err, job.ErrInvalid))
 	}
-	_, err := r.Enqueue(t.Context(), of("ok", `"→"`))
+	_, err := r.Enqueue(t.Context(), rawArgs("ok", `"→"`))
 	is.True(errors.Is(err, job.ErrInvalid) && strings.Contains(err.Error(), "the database's encoding cannot store one of the texts"))
-	id := enqueue(t, r, of("ok", `"é"`))
-	is.Equal(one[string](t, pool, `select args::text from trapeze.jobs where id = $1`, id), `"é"`)
-	is.Equal(one[int](t, pool, `select octet_length(args::text) from trapeze.jobs where id = $1`, id), 3) // one byte, as for other clients
+	id := enqueue(t, r, rawArgs("ok", `"é"`))
+	is.Equal(queryOne[string](t, pool, `select args::text from trapeze.jobs where id = $1`, id), `"é"`)
+	is.Equal(queryOne[int](t, pool, `select octet_length(args::text) from trapeze.jobs where id = $1`, id), 3) // one byte, as for other clients
 
-	arrow := ended(t, r, enqueue(t, r, of("arrow")))
+	arrow := waitEnded(t, r, enqueue(t, r, rawArgs("arrow")))
 	is.Equal(*arrow.Error, `a \u2192 b`)
 	is.Equal(arrow.Attempt, 2) // the text does not use up the attempts
 	is.Equal(*arrow.Reason, job.ReasonAttemptsExhausted)
-	is.True(strings.HasSuffix(*ended(t, r, enqueue(t, r, of("long"))).Error, "aaa..."))
-	is.Equal(*ended(t, r, enqueue(t, r, of("result"))).Reason, job.ReasonUnstorable)
-	is.Equal(ended(t, r, enqueue(t, r, of("snooze"))).State, job.Succeeded)
+	is.True(strings.HasSuffix(*waitEnded(t, r, enqueue(t, r, rawArgs("long"))).Error, "aaa..."))
+	is.Equal(*waitEnded(t, r, enqueue(t, r, rawArgs("result"))).Reason, job.ReasonUnstorable)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("snooze"))).State, job.Succeeded)
 }
 
 func TestNonUTF8Sessions(t *testing.T) {
@@ -77,7 +77,7 @@ func TestSQLASCIIRefusesTextThatIsNotUTF8(t *testing.T) {
 	_, err := pool.Exec(t.Context(), raw)
 	is.True(err != nil && strings.Contains(err.Error(), "invalid submission: text that is not UTF-8 (SQLSTATE TZ001)"))
 	pool.Reset()
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	id := one[int64](t, pool, `select id from trapeze.enqueue('k', subject => 'café')`)
-	is.Equal(ended(t, r, id).Subject, "café")
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	id := queryOne[int64](t, pool, `select id from trapeze.enqueue('k', subject => 'café')`)
+	is.Equal(waitEnded(t, r, id).Subject, "café")
 }

@@ -19,9 +19,9 @@ func TestEndCountByCause(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	die, dies := gate(t)
-	handlers := map[string]does{
-		"fine":   nothing,
+	die, dies := latch(t)
+	handlers := map[string]handler{
+		"fine":   succeed,
 		"fails":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
 		"panics": func(context.Context, *raw) (*runner.Outcome, error) { panic("no") },
 		"runs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
@@ -33,16 +33,16 @@ func TestEndCountByCause(t *testing.T) {
 		},
 		"shrugs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("fails"), runner.Step(of("later"), runner.Foreign())).FailFast(), nil
+			return runner.FanOut(rawArgs("fails"), runner.Step(rawArgs("later"), runner.Foreign())).FailFast(), nil
 		},
-		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("fine")), nil },
+		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("fine")), nil },
 	}
 	var told ends
 	o := runner.Options{ApprovalTTL: 50 * time.Millisecond, LeaseFor: time.Second, OnEnd: told.add}
-	a, b := make1(t, pool, o, handlers, runner.MaxCrashes(1)), make1(t, pool, o, handlers, runner.MaxCrashes(1))
+	a, b := newRunner(t, pool, o, handlers, runner.MaxCrashes(1)), newRunner(t, pool, o, handlers, runner.MaxCrashes(1))
 	exec(t, pool, `insert into trapeze.lanes (name, max_age_s) values ('brief', 1)`)
 	submit := func(kind string, options ...runner.EnqueueOption) int64 {
-		return enqueue(t, a, of(kind), append(options, runner.Foreign())...)
+		return enqueue(t, a, rawArgs(kind), append(options, runner.Foreign())...)
 	}
 
 	submit("expires", runner.NeedsApproval()) // expires in the first maintenance run, on either pod
@@ -83,13 +83,13 @@ func TestEndCountByCause(t *testing.T) {
 	inState(t, a, id, job.Running)
 	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 	exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead') where id = $1`, id)
-	is.Equal(*ended(t, a, id).ErrorClass, job.ClassCrashLimit)
-	chain := enqueue(t, a, runner.Chain(of("fine"), of("fine")), runner.Delay(time.Hour))
+	is.Equal(*waitEnded(t, a, id).ErrorClass, job.ClassCrashLimit)
+	chain := enqueue(t, a, runner.Chain(rawArgs("fine"), rawArgs("fine")), runner.Delay(time.Hour))
 	_, err = a.Admin().AbortPipeline(t.Context(), chain, "me")
 	is.NoErr(err)
 	submit("fans") // "later" has no handler here; it is cancelled when its sibling fails
 	pgtest.Wait(t, "every job has ended", func() bool {
-		return one[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+		return queryOne[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 
 	dies() // lets the dead pod's handler return; its result is ignored

@@ -18,13 +18,13 @@ func TestEndCountAfterLostReply(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
 	var told ends
-	r := start(t, pool, runner.Options{OnEnd: told.add}, map[string]does{
+	r := start(t, pool, runner.Options{OnEnd: told.add}, map[string]handler{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done("result-of-k"), nil },
 	})
 	cut := proxy.CutReplyOnce(holds("result-of-k"))
-	id := enqueue(t, r, of("k"))
+	id := enqueue(t, r, rawArgs("k"))
 	<-cut
-	ended(t, make1(t, direct, runner.Options{}, nil), id)
+	waitEnded(t, newRunner(t, direct, runner.Options{}, nil), id)
 	allCounted(t, direct, r)
 	told.check(t, direct)
 }
@@ -33,17 +33,17 @@ func TestForeignKindMetricsBound(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, nil)
+	r := newRunner(t, pool, runner.Options{}, nil)
 	var list []job.Args
 	for i := range 1100 {
-		list = append(list, of("kind-"+strconv.Itoa(i)))
+		list = append(list, rawArgs("kind-"+strconv.Itoa(i)))
 	}
 	_, err := r.EnqueueMany(t.Context(), list, runner.Foreign())
 	is.NoErr(err)
 	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
 	is.NoErr(err)
 	is.Equal(m.Done, 1100)
-	is.Equal(value(t, r, "trapeze_jobs_finished_total"), 1100.0)
+	is.Equal(metricValue(t, r, "trapeze_jobs_finished_total"), 1100.0)
 	series := 0
 	scraped(t, r, func(name string, _ []string, _ float64) {
 		if name == "trapeze_jobs_finished_total" {

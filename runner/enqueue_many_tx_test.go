@@ -18,7 +18,7 @@ func TestEnqueueManyInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	for _, n := range []int{0, 3, 250, 2_100} {
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -27,7 +27,7 @@ func TestEnqueueManyInTransaction(t *testing.T) {
 		is.Equal(len(ids), n)
 		is.NoErr(tx.Rollback(t.Context()))
 	}
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs`), 0)
 	all := 0
 	for _, n := range []int{0, 3, 250, 2_100} {
 		var ids []int64
@@ -36,11 +36,11 @@ func TestEnqueueManyInTransaction(t *testing.T) {
 			return err
 		}))
 		inOrder := `select count(*)::int from unnest($1::bigint[]) with ordinality as w(id, no) join trapeze.jobs j using (id) where j.args::text = w.no::text`
-		is.Equal(one[int](t, pool, inOrder, ids), n)
+		is.Equal(queryOne[int](t, pool, inOrder, ids), n)
 		all += n
 	}
 	pgtest.WaitFor(t, time.Minute, "all have run", func() bool {
-		return one[int](t, pool, `select count(*)::int from trapeze.job where state = 'succeeded' and priority = 3`) == all
+		return queryOne[int](t, pool, `select count(*)::int from trapeze.job where state = 'succeeded' and priority = 3`) == all
 	})
 	checkHistory(t, pool, r)
 }
@@ -50,14 +50,14 @@ func TestRefusedEnqueueManyInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	exec(t, pool, `create table mine (id bigint)`)
 	exec(t, pool, `create unique index on trapeze.jobs ((args::text)) where args::text = '7'`)
 	for _, n := range []int{10, 250} {
 		is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), `insert into mine values ($1)`, n)
 			is.NoErr(err)
-			_, err = r.EnqueueManyTx(t.Context(), tx, append(many("k", n), of("k", "7")))
+			_, err = r.EnqueueManyTx(t.Context(), tx, append(many("k", n), rawArgs("k", "7")))
 			is.True(err != nil)
 			for _, refused := range []struct {
 				list    []job.Args
@@ -75,8 +75,8 @@ func TestRefusedEnqueueManyInTransaction(t *testing.T) {
 			return nil
 		}))
 	}
-	is.Equal(one[int](t, pool, `select count(*)::int from mine`), 2)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from mine`), 2)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs`), 0)
 }
 
 // A lane's approval rule and a delay apply to a batch of jobs in a transaction exactly as they do to a single job.
@@ -84,7 +84,7 @@ func TestEnqueueManyApprovalAndDelay(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	yes := true
 	_, err := r.Admin().SetLane(t.Context(), "guarded", job.LaneChange{Slots: job.To(2), RequiresApproval: &yes}, "ann")
 	is.NoErr(err)
@@ -93,7 +93,7 @@ func TestEnqueueManyApprovalAndDelay(t *testing.T) {
 			_, err := r.EnqueueManyTx(t.Context(), tx, many("k", 250), option)
 			return err
 		}))
-		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where state = $1`, want), 250)
+		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where state = $1`, want), 250)
 	}
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.live`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.live`), 0)
 }

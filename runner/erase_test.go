@@ -28,7 +28,7 @@ func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 		t.Fatalf("found only %d tables: %v", len(tables), tables)
 	}
 	for _, name := range tables {
-		if n := one[int](t, pool, fmt.Sprintf(`select count(*) from trapeze.%s r where r::text like '%%' || $1 || '%%'`, name), word); n > 0 {
+		if n := queryOne[int](t, pool, fmt.Sprintf(`select count(*) from trapeze.%s r where r::text like '%%' || $1 || '%%'`, name), word); n > 0 {
 			list = append(list, fmt.Sprintf("%s (%d)", name, n))
 		}
 	}
@@ -40,8 +40,8 @@ func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 	fails := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, job.Permanent(job.Code(strings.Trim(string(j.Args.JSON), `"`), errors.New(string(j.Args.JSON))))
 	}
-	return start(t, pool, runner.Options{}, map[string]does{
-		"nothing": nothing, "fails": fails,
+	return start(t, pool, runner.Options{}, map[string]handler{
+		"nothing": succeed, "fails": fails,
 		"works": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			text := string(j.Args.JSON)
 			j.Progress(1, 2)
@@ -49,18 +49,18 @@ func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 			if err := j.Checkpoint(ctx, text); err != nil {
 				return nil, err
 			}
-			return runner.Done(text).OnFailure(of("nothing", text)), j.Emit(ctx, "note", "info", text, map[string]string{"text": text})
+			return runner.Done(text).OnFailure(rawArgs("nothing", text)), j.Emit(ctx, "note", "info", text, map[string]string{"text": text})
 		},
 		"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			text := string(j.Args.JSON)
-			return runner.FanOut(of("works", text), runner.Step(of("works", text), runner.Subject("child"))).Join(of("works", text)).Result(text), nil
+			return runner.FanOut(rawArgs("works", text), runner.Step(rawArgs("works", text), runner.Subject("child"))).Join(rawArgs("works", text)).Result(text), nil
 		},
 		"mixed": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			text := string(j.Args.JSON)
-			return runner.FanOut(runner.Step(of("works", text), runner.Subject(planted)), of("works", `"TZ"`)).Join(of("fails", `"TZ"`)), nil
+			return runner.FanOut(runner.Step(rawArgs("works", text), runner.Subject(planted)), rawArgs("works", `"TZ"`)).Join(rawArgs("fails", `"TZ"`)), nil
 		},
 		"fast": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(of("works", string(j.Args.JSON)), runner.Subject(planted)), of("fails", `"TZ"`)).FailFast(), nil
+			return runner.FanOut(runner.Step(rawArgs("works", string(j.Args.JSON)), runner.Subject(planted)), rawArgs("fails", `"TZ"`)).FailFast(), nil
 		},
 		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			token, err := j.Token(ctx)
@@ -82,38 +82,38 @@ func TestErasureInAllTables(t *testing.T) {
 	}
 	ctx := job.WithOrigin(t.Context(), job.Origin{Reason: "asked by " + planted})
 
-	ended(t, r, submit(of("works", text), runner.IdempotencyKey("i "+planted), runner.Unique("u "+planted, runner.WhileActive), runner.Pipeline("p "+planted)))
-	failed := submit(of("fails", text), runner.OnFailure(runner.Step(of("works", text), runner.Subject("follower"))))
-	ended(t, r, failed)
-	chain := submit(runner.Chain(of("works", text), runner.Step(of("works", text), runner.Subject("later")), of("fails", text)))
-	over(t, pool, chain)
-	over(t, pool, submit(of("fans", text), runner.Pipeline("fan")))
+	waitEnded(t, r, submit(rawArgs("works", text), runner.IdempotencyKey("i "+planted), runner.Unique("u "+planted, runner.WhileActive), runner.Pipeline("p "+planted)))
+	failed := submit(rawArgs("fails", text), runner.OnFailure(runner.Step(rawArgs("works", text), runner.Subject("follower"))))
+	waitEnded(t, r, failed)
+	chain := submit(runner.Chain(rawArgs("works", text), runner.Step(rawArgs("works", text), runner.Subject("later")), rawArgs("fails", text)))
+	waitPipeline(t, pool, chain)
+	waitPipeline(t, pool, submit(rawArgs("fans", text), runner.Pipeline("fan")))
 	// A job with another subject has a planned step with the erased subject; the step never runs.
-	planner := enqueue(t, r, runner.Chain(of("fails", `"TZ"`), runner.Step(of("works", text), of1)), runner.Subject("planner"))
-	ended(t, r, planner)
+	planner := enqueue(t, r, runner.Chain(rawArgs("fails", `"TZ"`), runner.Step(rawArgs("works", text), of1)), runner.Subject("planner"))
+	waitEnded(t, r, planner)
 	// Only one of the two children has the subject.
-	mixed := enqueue(t, r, of("mixed", `"`+planted+` child"`))
-	over(t, pool, mixed)
-	fast := enqueue(t, r, of("fast", `"`+planted+` child"`))
-	over(t, pool, fast)
-	deferred := submit(of("deferred", text))
+	mixed := enqueue(t, r, rawArgs("mixed", `"`+planted+` child"`))
+	waitPipeline(t, pool, mixed)
+	fast := enqueue(t, r, rawArgs("fast", `"`+planted+` child"`))
+	waitPipeline(t, pool, fast)
+	deferred := submit(rawArgs("deferred", text))
 	inState(t, r, deferred, job.Waiting)
-	token := one[string](t, pool, `select token from trapeze.deferrals where id = $1`, deferred)
+	token := queryOne[string](t, pool, `select token from trapeze.deferrals where id = $1`, deferred)
 	is.NoErr(r.Complete(t.Context(), deferred, token, planted, runner.Part(planted)))
-	ended(t, r, deferred)
+	waitEnded(t, r, deferred)
 	// Operators mention the subject in the reasons for their commands.
-	submit(of("nothing", text), runner.Delay(time.Hour))
+	submit(rawArgs("nothing", text), runner.Delay(time.Hour))
 	_, err := r.Admin().CancelMany(ctx, job.Filter{Subject: planted}, false, "ann")
 	is.NoErr(err)
 	// Move the job a day into the past.
 	exec(t, pool, `update trapeze.done set finished_at = finished_at - interval '1 day' where id = $1`, failed)
 	exec(t, pool, `update trapeze.job_events set at = at - interval '1 day' where job = $1`, failed)
 	// These jobs must not be erased: one has another subject, and one has a subject that starts with the same text.
-	other := enqueue(t, r, of("works", `"KEPT"`), runner.Subject(planted+"2"))
-	before := ended(t, r, other)
+	other := enqueue(t, r, rawArgs("works", `"KEPT"`), runner.Subject(planted+"2"))
+	before := waitEnded(t, r, other)
 	quiet(t, pool)
-	waits := submit(of("works", text), runner.Delay(time.Hour))
-	untouched := one[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other)
+	waits := submit(rawArgs("works", text), runner.Delay(time.Hour))
+	untouched := queryOne[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other)
 	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that tablesWith finds only data that must be erased
 	exec(t, pool, `delete from trapeze.current_runs where job_id = $1`, other)
 
@@ -134,7 +134,7 @@ func TestErasureInAllTables(t *testing.T) {
 	is.Equal(did.AuditEntries, dry.AuditEntries)
 	is.Equal(did.Sample, []int64{waits}) // the skipped job, which has not finished
 	is.Equal(did.Open, 1)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
 	_, err = r.Admin().Cancel(t.Context(), waits, "ann")
 	is.NoErr(err)
 	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: planted}, "ann")
@@ -143,16 +143,16 @@ func TestErasureInAllTables(t *testing.T) {
 	is.Equal(did.Open, 0)
 	exec(t, pool, `update trapeze.jobs set args = '{}' where id = any($1)`, []int64{mixed, fast}) // the parents have other subjects, so their args are not erased
 	is.Equal(tablesWith(t, pool, planted), []string(nil))
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.submissions`), 0) // no hash of the subject remains either
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.submissions`), 0) // no hash of the subject remains either
 
 	// Each batch is recorded in the audit log, without the subject.
-	is.Equal(one[int](t, pool, `select sum((after ->> 'jobs')::int)::int from trapeze.audit where action = 'subject.erase' and target like 'subject sha256:%' and actor = 'ann'`), dry.Jobs+1)
-	events := told(t, r, failed)
+	is.Equal(queryOne[int](t, pool, `select sum((after ->> 'jobs')::int)::int from trapeze.audit where action = 'subject.erase' and target like 'subject sha256:%' and actor = 'ann'`), dry.Jobs+1)
+	events := eventsOf(t, r, failed)
 	is.Equal(events, []string{"job.enqueued", "job.claimed", "job.failed", "job.followed", "job.erased"})
-	is.Equal(why(ended(t, r, failed)), job.ReasonError) // the outcome is kept
+	is.Equal(reasonOf(waitEnded(t, r, failed)), job.ReasonError) // the outcome is kept
 
 	// An erased job cannot run again.
-	for _, id := range []int64{failed, planner, fast, one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1 and group_id is null`, mixed), one[int64](t, pool, `select id from trapeze.jobs where pipeline_id = $1 and kind = 'fails'`, chain)} {
+	for _, id := range []int64{failed, planner, fast, queryOne[int64](t, pool, `select id from trapeze.jobs where parent_id = $1 and group_id is null`, mixed), queryOne[int64](t, pool, `select id from trapeze.jobs where pipeline_id = $1 and kind = 'fails'`, chain)} {
 		_, err := r.Admin().Retry(t.Context(), id, "ann", nil)
 		if !errors.Is(err, job.ErrPruned) {
 			t.Errorf("job %d runs again: %v", id, err)
@@ -162,7 +162,7 @@ func TestErasureInAllTables(t *testing.T) {
 	after := get(t, r, other)
 	is.Equal(string(after.Args), string(before.Args))
 	is.Equal(string(after.Result), string(before.Result))
-	is.Equal(one[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other), untouched)
+	is.Equal(queryOne[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other), untouched)
 	checkHistory(t, pool, r)
 }
 
@@ -170,16 +170,16 @@ func TestErasureWithRunningDescendants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	hold, open := gate(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"nothing": nothing, "waits": until(hold),
+	hold, open := latch(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{"nothing": succeed, "waits": waitOn(hold),
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) }})
 	ctx := t.Context()
-	chain := enqueue(t, r, runner.Chain(of("nothing", `"args"`), runner.Step(of("waits"), runner.Subject("b"))), runner.Subject("a"))
-	failed := enqueue(t, r, of("fails", `"args"`), runner.Subject("a"), runner.OnFailure(of("waits")))
-	alone := enqueue(t, r, of("nothing", `"args"`), runner.Subject("a"))
-	ended(t, r, chain)
-	ended(t, r, failed)
-	ended(t, r, alone)
+	chain := enqueue(t, r, runner.Chain(rawArgs("nothing", `"args"`), runner.Step(rawArgs("waits"), runner.Subject("b"))), runner.Subject("a"))
+	failed := enqueue(t, r, rawArgs("fails", `"args"`), runner.Subject("a"), runner.OnFailure(rawArgs("waits")))
+	alone := enqueue(t, r, rawArgs("nothing", `"args"`), runner.Subject("a"))
+	waitEnded(t, r, chain)
+	waitEnded(t, r, failed)
+	waitEnded(t, r, alone)
 	_, err := r.Admin().SetSchedule(ctx, "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("nothing"), Subject: new("a")}, "ann")
 	is.NoErr(err)
 
@@ -207,12 +207,12 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"nothing": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{"nothing": succeed,
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) }})
-	first := enqueue(t, r, of("nothing"), runner.Subject("a"))
-	again := enqueue(t, r, of("fails"), runner.Subject("a"), runner.OnFailure(runner.Step(of("nothing", `"args"`), runner.Subject("b"))))
-	ended(t, r, first)
-	ended(t, r, again)
+	first := enqueue(t, r, rawArgs("nothing"), runner.Subject("a"))
+	again := enqueue(t, r, rawArgs("fails"), runner.Subject("a"), runner.OnFailure(runner.Step(rawArgs("nothing", `"args"`), runner.Subject("b"))))
+	waitEnded(t, r, first)
+	waitEnded(t, r, again)
 	quiet(t, pool)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
@@ -229,10 +229,12 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 			}
 		}
 	}()
-	pgtest.Wait(t, "the erasure is waiting for a lock", func() bool { return one[int](t, pool, waitForLocks) > 0 })
+	pgtest.Wait(t, "the erasure is waiting for a lock", func() bool { return queryOne[int](t, pool, waitForLocks) > 0 })
 	_, err = r.Admin().Retry(t.Context(), again, "ann", nil)
 	is.NoErr(err)
-	followers := func() int { return one[int](t, pool, `select count(*)::int from trapeze.jobs where subject = 'b'`) }
+	followers := func() int {
+		return queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where subject = 'b'`)
+	}
 	pgtest.Wait(t, "it fails again", func() bool { return followers() == 2 })
 	quiet(t, pool)
 	is.NoErr(tx.Rollback(t.Context()))
@@ -248,13 +250,13 @@ func TestErasureOfPrunedFailureJobs(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := erasable(t, pool)
-	followed := runner.OnFailure(runner.Step(of("works", `"`+planted+`"`), runner.Subject("b")))
-	enqueue(t, r, of("fails", `"E1"`), runner.Subject("a"), followed)
-	enqueue(t, r, runner.Chain(of("nothing", `"args"`), runner.Step(of("fails", `"E2"`), runner.Subject("b"), followed)), runner.Subject("a"))
-	kept := enqueue(t, r, of("fails", `"E3"`), runner.Subject("c"), followed)
-	ended(t, r, kept)
+	followed := runner.OnFailure(runner.Step(rawArgs("works", `"`+planted+`"`), runner.Subject("b")))
+	enqueue(t, r, rawArgs("fails", `"E1"`), runner.Subject("a"), followed)
+	enqueue(t, r, runner.Chain(rawArgs("nothing", `"args"`), runner.Step(rawArgs("fails", `"E2"`), runner.Subject("b"), followed)), runner.Subject("a"))
+	kept := enqueue(t, r, rawArgs("fails", `"E3"`), runner.Subject("c"), followed)
+	waitEnded(t, r, kept)
 	pgtest.Wait(t, "on-failure jobs follow", func() bool {
-		return one[int](t, pool, `select count(*)::int from trapeze.jobs where step = 0 and parent_id is not null`) == 3
+		return queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where step = 0 and parent_id is not null`) == 3
 	})
 	quiet(t, pool)
 	exec(t, pool, `delete from trapeze.job_events where event = 'job.followed'`)
@@ -264,8 +266,8 @@ func TestErasureOfPrunedFailureJobs(t *testing.T) {
 	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
 	is.NoErr(err)
 	is.Equal(did.Jobs, 2)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where args::text = '"PLANTED"'`), 1)
-	is.Equal(one[int64](t, pool, `select parent_id from trapeze.jobs where args::text = '"PLANTED"'`), kept)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where args::text = '"PLANTED"'`), 1)
+	is.Equal(queryOne[int64](t, pool, `select parent_id from trapeze.jobs where args::text = '"PLANTED"'`), kept)
 }
 
 func TestAuditErasureAndChange(t *testing.T) {
@@ -287,14 +289,14 @@ func TestErasureOfAuditSpellings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{})
+	r := start(t, pool, runner.Options{}, map[string]handler{})
 	for _, query := range []string{"subject=%C3%84nn+Lee%3A1", "limit=9&subject=%c3%84%6en%20Lee:1&to=7", "subject=Änn+Lee:1", "subject=%C3%84nn+Lee%3A12"} {
 		exec(t, pool, `insert into trapeze.audit (actor, action, target, after) values ('ann', 'job.read_args', 'jobs', json_build_object('asked', '/jobs?' || $1::text))`, query)
 	}
 	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "Änn Lee:1"}, "ann")
 	is.NoErr(err)
 	is.Equal(did.AuditEntries, 3)
-	is.Equal(one[string](t, pool, `select after ->> 'asked' from trapeze.audit where after ->> 'asked' <> ''`), "/jobs?subject=%C3%84nn+Lee%3A12")
+	is.Equal(queryOne[string](t, pool, `select after ->> 'asked' from trapeze.audit where after ->> 'asked' <> ''`), "/jobs?subject=%C3%84nn+Lee%3A12")
 	_, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}, "ann") // the longest possible subject
 	is.NoErr(err)
 }
@@ -303,7 +305,7 @@ func TestErasureBesideOtherAuditEntries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{})
+	r := start(t, pool, runner.Options{}, map[string]handler{})
 	for _, e := range [][3]string{
 		{"job.cancel", "why", `{"filter":{"subject":"state"},"matched":1}`}, {"schedule.set", "why", `{"kind":"a","unique_key":"state"}`},
 		{"job.read_args", "why", `{"asked":"/jobs?limit=5\u0026subject=state\u0026to=7","shown":["job 7"]}`}, {"job.retry", "for state: 7", `{"jobs":7}`},

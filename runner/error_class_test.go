@@ -36,11 +36,11 @@ func (b *broken) Code() string { return b.code }
 // failure is a handler together with the class and code of the errors that it causes.
 type failure struct {
 	class, code string
-	handler     does
+	handler     handler
 }
 
 func failures(pool *pgxpool.Pool) map[string]failure {
-	fails := func(err error) does {
+	fails := func(err error) handler {
 		return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err }
 	}
 	twice := func(ctx context.Context, tx interface {
@@ -49,7 +49,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		var id int
 		return tx.QueryRow(ctx, `insert into rows values (1), (1) returning id`).Scan(&id)
 	}
-	inTx := func(write func(context.Context, pgx.Tx) error) does {
+	inTx := func(write func(context.Context, pgx.Tx) error) handler {
 		return func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(write), nil }
 	}
 	long := strings.Repeat("x", 100)
@@ -83,13 +83,13 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		}},
 		"args": {"invalid_args", "", fails(fmt.Errorf("%w: no", job.ErrInvalidArgs))},
 		"refused": {"unstorable", "", func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("taken", `{"once":"x"}`)), nil // an index created by the test rejects this step
+			return runner.Then(rawArgs("taken", `{"once":"x"}`)), nil // an index created by the test rejects this step
 		}},
 		"large": {"unstorable", "", func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(strings.Repeat("x", 2<<20)), nil
 		}},
 		"fan_out": {"children_failed", "", func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("plain"), of("panic")), nil
+			return runner.FanOut(rawArgs("plain"), rawArgs("panic")), nil
 		}},
 	}
 }
@@ -99,16 +99,16 @@ func TestFailedJobErrorCode(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (id int primary key)`)
 	exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'taken'`)
-	handlers, all := map[string]does{"taken": nothing}, failures(pool)
+	handlers, all := map[string]handler{"taken": succeed}, failures(pool)
 	for kind, f := range all {
 		handlers[kind] = f.handler
 	}
 	r := start(t, pool, runner.Options{}, handlers, runner.Timeout(3*time.Second))
-	enqueue(t, r, of("taken", `{"once":"x"}`))
+	enqueue(t, r, rawArgs("taken", `{"once":"x"}`))
 	for kind, f := range all {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
-			id := enqueue(t, r, of(kind))
+			id := enqueue(t, r, rawArgs(kind))
 			_, err := runner.Result[any](t.Context(), r, id)
 			class, code := f.class, f.code
 			end, ok := errors.AsType[*job.EndError](err)
@@ -118,7 +118,7 @@ func TestFailedJobErrorCode(t *testing.T) {
 			j := get(t, r, id)
 			is.Equal(j.State, job.Failed)
 			is.Equal(string(*j.ErrorClass), class) // stored in the job's row
-			is.Equal(text(j.ErrorCode), code)
+			is.Equal(deref(j.ErrorCode), code)
 			var fields struct {
 				Reason string `json:"reason"`
 				Class  string `json:"error_class"`
@@ -127,7 +127,7 @@ func TestFailedJobErrorCode(t *testing.T) {
 			e := lastEvent(t, r, id)
 			is.Equal(e.Event, "job.failed")
 			is.NoErr(json.Unmarshal(e.Fields, &fields))
-			is.Equal(fields.Reason, string(why(j))) // recorded in the history
+			is.Equal(fields.Reason, string(reasonOf(j))) // recorded in the history
 			is.Equal(fields.Class, class)
 			is.Equal(fields.Code, code)
 			pgtest.Wait(t, "it is counted", func() bool { return finished(t, r)[endOf{class, kind, "failed"}] >= 1 })
@@ -141,14 +141,14 @@ func TestFailedJobErrorCode(t *testing.T) {
 func TestFailedAttemptErrorClass(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Attempt() == 1 {
 			return nil, job.Code("busy", errors.New("try again"))
 		}
 		return nil, nil
 	}}, runner.Retry(2, soon))
-	id := enqueue(t, r, of("k"))
-	j := ended(t, r, id)
+	id := enqueue(t, r, rawArgs("k"))
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.True(j.ErrorClass == nil && j.ErrorCode == nil) // a job that succeeded has neither
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 100)
@@ -168,17 +168,17 @@ func TestFailureLogLine(t *testing.T) {
 	is := is.New(t)
 	log, said := debugging()
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{Logger: log}, map[string]does{
+	r := start(t, pool, runner.Options{Logger: log}, map[string]handler{
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) {
 			return nil, job.Code("quota", errors.New("out of cheese"))
 		},
 		"panics": func(context.Context, *raw) (*runner.Outcome, error) { panic("out of wine") },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("fails")), nil
+			return runner.FanOut(rawArgs("fails")), nil
 		},
 	})
 	line := func(kind string) (found string) {
-		enqueue(t, r, of(kind))
+		enqueue(t, r, rawArgs(kind))
 		pgtest.Wait(t, "the end of "+kind+" is logged", func() bool {
 			for l := range strings.SplitSeq(said.String(), "\n") {
 				if strings.Contains(l, `msg="job failed"`) && strings.Contains(l, "kind="+kind) {

@@ -22,8 +22,8 @@ func TestForbiddenPartitionWarning(t *testing.T) {
 		create function log_ddl() returns event_trigger language plpgsql as $$ begin insert into ddl_log values (tg_tag); end $$;
 		create event trigger log_ddl on ddl_command_end execute function log_ddl()`)
 	logger, lines := debugging()
-	r := start(t, pool, runner.Options{Logger: logger}, map[string]does{"k": nothing})
-	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+	r := start(t, pool, runner.Options{Logger: logger}, map[string]handler{"k": succeed})
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
 	is.True(strings.Contains(lines.String(), "could not create partitions, retrying within a minute"))
 }
 
@@ -32,10 +32,10 @@ func TestIdleSessionTimeout(t *testing.T) {
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, pgtest.WithParameter(url, "idle_session_timeout=0"))
 	exec(t, pool, `do $$ begin execute format('alter database %I set idle_session_timeout = ''50ms''', current_database()); end $$`)
-	start(t, pgtest.Connect(t, url), runner.Options{}, map[string]does{"k": nothing})
+	start(t, pgtest.Connect(t, url), runner.Options{}, map[string]handler{"k": succeed})
 	for _, name := range []string{"trapeze", "trapeze-listen"} {
 		pgtest.Wait(t, name+" was idle for longer", func() bool {
-			return one[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database() and application_name = $1
+			return queryOne[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database() and application_name = $1
 				and state = 'idle' and state_change < now() - interval '200 ms')`, name)
 		})
 	}

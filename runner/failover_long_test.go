@@ -70,7 +70,7 @@ func readOnly(t *testing.T, node *pgtest.Node) {
 	node.Exec(t, `select pg_reload_conf()`)
 	pool := pgtest.Connect(t, node.URL())
 	pgtest.Wait(t, "the server rejects writes", func() bool {
-		return one[string](t, pool, `show default_transaction_read_only`) == "on"
+		return queryOne[string](t, pool, `show default_transaction_read_only`) == "on"
 	})
 }
 
@@ -84,30 +84,30 @@ func TestAddressLeadsToStandbyTemporarily(t *testing.T) {
 	pgtest.Migrate(t, former.URL())
 	next, other := former.AddStandby(t), former.AddStandby(t)
 	where := leadsTo(t, former)
-	r := start(t, pgtest.Connect(t, where.url()), runner.Options{}, map[string]does{"k": nothing})
-	ended(t, r, enqueue(t, r, of("k")))
+	r := start(t, pgtest.Connect(t, where.url()), runner.Options{}, map[string]handler{"k": succeed})
+	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	next.CaughtUp(t)
 	other.CaughtUp(t)
 
 	where.lead(other) // this server remains a standby
 	former.Kill(t)
 	pgtest.Wait(t, "the pod has tried the standby", func() bool {
-		_, err := r.Enqueue(t.Context(), of("k"))
+		_, err := r.Enqueue(t.Context(), rawArgs("k"))
 		is.True(err != nil)
 		return where.dials.Load() > 20
 	})
 	next.Promote(t)
 	where.lead(next)
 	pgtest.Wait(t, "a job is accepted and is running", func() bool {
-		made, err := r.Enqueue(t.Context(), of("k"))
+		made, err := r.Enqueue(t.Context(), rawArgs("k"))
 		if err != nil {
 			return false
 		}
-		ended(t, r, made.ID)
+		waitEnded(t, r, made.ID)
 		return true
 	})
-	is.Equal(one[int](t, pgtest.Connect(t, other.URL()), sessions), 0)
-	is.True(one[int](t, pgtest.Connect(t, next.URL()), sessions) > 0)
+	is.Equal(queryOne[int](t, pgtest.Connect(t, other.URL()), sessions), 0)
+	is.True(queryOne[int](t, pgtest.Connect(t, next.URL()), sessions) > 0)
 }
 
 func TestPrimaryAmongSeveralHosts(t *testing.T) {
@@ -116,12 +116,12 @@ func TestPrimaryAmongSeveralHosts(t *testing.T) {
 	primary := pgtest.Primary(t)
 	pgtest.Migrate(t, primary.URL())
 	standby := primary.AddStandby(t)
-	r := start(t, pgtest.Connect(t, pgtest.URLs(standby, primary)), runner.Options{}, map[string]does{"k": nothing})
-	ended(t, r, enqueue(t, r, of("k")))
-	is.Equal(one[int](t, pgtest.Connect(t, standby.URL()), sessions), 0)
+	r := start(t, pgtest.Connect(t, pgtest.URLs(standby, primary)), runner.Options{}, map[string]handler{"k": succeed})
+	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
+	is.Equal(queryOne[int](t, pgtest.Connect(t, standby.URL()), sessions), 0)
 	there := pgtest.Connect(t, primary.URL())
 	pgtest.Wait(t, "the pod listens on the primary", func() bool {
-		return one[int](t, there, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`) > 0
+		return queryOne[int](t, there, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`) > 0
 	})
 }
 
@@ -131,11 +131,11 @@ func TestStaleConnectionInHostPool(t *testing.T) {
 	server := pgtest.Server(t)
 	pgtest.Migrate(t, server.URL())
 	pool := narrow(t, server.URL())
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	pid := func() int { return one[int](t, pool, `select pg_backend_pid()`) }
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	pid := func() int { return queryOne[int](t, pool, `select pg_backend_pid()`) }
 	enqueueIn := func(o pgx.TxOptions) error {
 		err := pgx.BeginTxFunc(t.Context(), pool, o, func(tx pgx.Tx) error {
-			_, err := r.EnqueueTx(t.Context(), tx, of("k"))
+			_, err := r.EnqueueTx(t.Context(), tx, rawArgs("k"))
 			return err
 		})
 		var pg *pgconn.PgError
@@ -144,7 +144,7 @@ func TestStaleConnectionInHostPool(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		enqueue(t, r, of("k")) // the first submission takes a single id, and the second a block of ids that lasts for the rest of the test
+		enqueue(t, r, rawArgs("k")) // the first submission takes a single id, and the second a block of ids that lasts for the rest of the test
 	}
 	first := pid()
 	_ = enqueueIn(pgx.TxOptions{AccessMode: pgx.ReadOnly})
@@ -153,7 +153,7 @@ func TestStaleConnectionInHostPool(t *testing.T) {
 	other := pgtest.Connect(t, server.URL())
 	exec(t, other, `alter system set default_transaction_read_only = on`)
 	exec(t, other, `select pg_reload_conf()`)
-	pgtest.Wait(t, "the session is notified", func() bool { return one[string](t, pool, `show default_transaction_read_only`) == "on" })
+	pgtest.Wait(t, "the session is notified", func() bool { return queryOne[string](t, pool, `show default_transaction_read_only`) == "on" })
 	is.Equal(pid(), first)
 	_ = enqueueIn(pgx.TxOptions{})
 	is.True(pid() != first) // the server no longer accepts writes
@@ -168,7 +168,7 @@ func TestRunnerWaitsForStandbyPromotion(t *testing.T) {
 	primary.Kill(t)
 	where := leadsTo(t, standby)
 	var log podtest.Log
-	r := make1(t, pgtest.Connect(t, where.url()), runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]does{"k": nothing})
+	r := newRunner(t, pgtest.Connect(t, where.url()), runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]handler{"k": succeed})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ran := make(chan error, 1)
 	go func() { ran <- r.Run(ctx) }()
@@ -185,7 +185,7 @@ func TestRunnerWaitsForStandbyPromotion(t *testing.T) {
 	is.Equal(strings.Count(log.String(), "not started yet"), 1)
 	standby.Promote(t)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := r.Ready(); return ready })
-	ended(t, r, enqueue(t, r, of("k")))
+	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 }
 
 func TestFormerPrimaryWithOpenConnections(t *testing.T) {
@@ -196,9 +196,9 @@ func TestFormerPrimaryWithOpenConnections(t *testing.T) {
 	former.Exec(t, `create table written (n bigint)`)
 	next := former.AddStandby(t)
 	where := leadsTo(t, former)
-	wait, open := gate(t)
-	r := start(t, pgtest.Connect(t, where.url()), runner.Options{HeartbeatEvery: 2 * time.Second, LeaseFor: 8 * time.Second}, map[string]does{
-		"k": nothing,
+	wait, open := latch(t)
+	r := start(t, pgtest.Connect(t, where.url()), runner.Options{HeartbeatEvery: 2 * time.Second, LeaseFor: 8 * time.Second}, map[string]handler{
+		"k": succeed,
 		"long": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
 			return new(runner.Outcome).InTx(func(ctx context.Context, tx pgx.Tx) error {
@@ -207,13 +207,13 @@ func TestFormerPrimaryWithOpenConnections(t *testing.T) {
 			}), nil
 		},
 	})
-	ended(t, r, enqueue(t, r, of("k")))
-	long := begun(t, r, of("long"))
+	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
+	long := enqueueStarted(t, r, rawArgs("long"))
 	then := pgtest.Connect(t, next.URL())
 	const listens = `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`
 	const locks = `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021`
 	before := pgtest.Connect(t, former.URL())
-	pgtest.Wait(t, "the pod listens and leads", func() bool { return one[int](t, before, listens) > 0 && one[int](t, before, locks) > 0 })
+	pgtest.Wait(t, "the pod listens and leads", func() bool { return queryOne[int](t, before, listens) > 0 && queryOne[int](t, before, locks) > 0 })
 
 	readOnly(t, former)
 	next.CaughtUp(t)
@@ -221,30 +221,30 @@ func TestFormerPrimaryWithOpenConnections(t *testing.T) {
 	where.lead(next)
 	began := time.Now()
 	pgtest.WaitFor(t, 30*time.Second, "a job is accepted and runs", func() bool {
-		made, err := r.Enqueue(t.Context(), of("k"))
+		made, err := r.Enqueue(t.Context(), rawArgs("k"))
 		if err != nil {
 			return false
 		}
-		ended(t, r, made.ID)
+		waitEnded(t, r, made.ID)
 		return true
 	})
 	t.Logf("jobs ran again %s after the change", time.Since(began))
 	is.True(time.Since(began) < 8*time.Second)
 	open()
-	is.Equal(ended(t, r, long).State, job.Succeeded) // its handler was running during the failover and writes through the host's pool
-	is.Equal(one[int](t, then, `select count(*) from written`), 1)
-	pgtest.Wait(t, "the pod has no connection left to the former primary", func() bool { return one[int](t, before, sessions) == 0 })
-	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return one[int](t, then, listens) > 0 && one[int](t, then, locks) > 0 })
-	is.Equal(one[int](t, before, locks), 0)
+	is.Equal(waitEnded(t, r, long).State, job.Succeeded) // its handler was running during the failover and writes through the host's pool
+	is.Equal(queryOne[int](t, then, `select count(*) from written`), 1)
+	pgtest.Wait(t, "the pod has no connection left to the former primary", func() bool { return queryOne[int](t, before, sessions) == 0 })
+	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return queryOne[int](t, then, listens) > 0 && queryOne[int](t, then, locks) > 0 })
+	is.Equal(queryOne[int](t, before, locks), 0)
 }
 
 func TestCutOffPodLeaderMetrics(t *testing.T) {
 	t.Parallel()
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
-	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollEvery: 2 * time.Second, LeaseFor: time.Second}, map[string]does{"k": nothing})
+	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollEvery: 2 * time.Second, LeaseFor: time.Second}, map[string]handler{"k": succeed})
 	reports := func(want float64) func() bool {
 		return func() bool {
-			return value(t, r, "trapeze_listen_connected") == want && value(t, r, "trapeze_leader") == want
+			return metricValue(t, r, "trapeze_listen_connected") == want && metricValue(t, r, "trapeze_leader") == want
 		}
 	}
 	pgtest.WaitFor(t, 40*time.Second, "it listens and leads", reports(1))

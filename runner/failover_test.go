@@ -37,7 +37,7 @@ func TestHandlerReadOnlyTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := narrow(t, pgtest.URL(t))
 	var calls atomic.Int64
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		return new(runner.Outcome).InTx(func(ctx context.Context, tx pgx.Tx) error {
 			calls.Add(1)
 			_, err := tx.Exec(ctx, `set transaction read only`)
@@ -47,12 +47,12 @@ func TestHandlerReadOnlyTransaction(t *testing.T) {
 			return err
 		}), nil
 	}})
-	before := one[int](t, pool, `select pg_backend_pid()`)
-	j := ended(t, r, enqueue(t, r, of("k")))
+	before := queryOne[int](t, pool, `select pg_backend_pid()`)
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), "25006"))
 	is.Equal(calls.Load(), int64(1))
-	is.Equal(one[int](t, pool, `select pg_backend_pid()`), before)
+	is.Equal(queryOne[int](t, pool, `select pg_backend_pid()`), before)
 }
 
 func TestHostPoolConnectHooks(t *testing.T) {
@@ -71,9 +71,9 @@ func TestHostPoolConnectHooks(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]handler{"k": succeed})
 	pgtest.Wait(t, "the pod listens and leads", func() bool {
-		return value(t, r, "trapeze_listen_connected") == 1 &&
-			one[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
+		return metricValue(t, r, "trapeze_listen_connected") == 1 &&
+			queryOne[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
 	})
 }

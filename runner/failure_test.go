@@ -23,12 +23,12 @@ import (
 // failure, each begins a new pipeline, and all are recorded in the failed job's history.
 func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
 	t.Helper()
-	together := one[int](t, pool, `select count(*)::int from trapeze.job_event failed
+	together := queryOne[int](t, pool, `select count(*)::int from trapeze.job_event failed
 		join trapeze.job_event followed on followed.job = failed.job and followed.event = 'job.followed' and followed.xid = failed.xid and followed.event_no = failed.event_no + 1
 		join trapeze.job j on j.id = (followed.fields ->> 'job')::bigint and j.parent_id = failed.job and j.pipeline_id = j.id
 		join trapeze.job_event made on made.job = j.id and made.event = 'job.enqueued' and made.xid = failed.xid
 		where failed.job = $1 and failed.event in ('job.failed', 'job.cancelled')`, id)
-	kinds := one[[]string](t, pool, `select coalesce(array_agg(kind || args order by id), '{}') from trapeze.jobs where parent_id = $1 and step = 0`, id)
+	kinds := queryOne[[]string](t, pool, `select coalesce(array_agg(kind || args order by id), '{}') from trapeze.jobs where parent_id = $1 and step = 0`, id)
 	if together != len(kinds) {
 		t.Errorf("job %d is followed by %v, of which %d share the commit that ended it", id, kinds, together)
 	}
@@ -40,17 +40,17 @@ func TestFailureSubmitsOnFailureJobs(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (id int primary key)`)
 	exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'taken'`)
-	handlers, all := map[string]does{"taken": nothing, "after": nothing}, failures(pool)
+	handlers, all := map[string]handler{"taken": succeed, "after": succeed}, failures(pool)
 	for kind, f := range all {
 		handlers[kind] = f.handler
 	}
 	r := start(t, pool, runner.Options{}, handlers, runner.Timeout(300*time.Millisecond))
-	enqueue(t, r, of("taken", `{"once":"x"}`))
+	enqueue(t, r, rawArgs("taken", `{"once":"x"}`))
 	for kind := range all {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
-			id := enqueue(t, r, of(kind), runner.OnFailure(of("after", `{"kg": 12.50}`)))
-			is.Equal(ended(t, r, id).State, job.Failed)
+			id := enqueue(t, r, rawArgs(kind), runner.OnFailure(rawArgs("after", `{"kg": 12.50}`)))
+			is.Equal(waitEnded(t, r, id).State, job.Failed)
 			is.Equal(followers(t, pool, id), []string{`after{"kg":12.50}`}) // the number is stored unchanged
 		})
 	}
@@ -62,9 +62,9 @@ func TestFailureJobAfterFinalAttempt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{MaxAttempts: 2}, map[string]does{
-		"after": nothing, "waits": until(wait), "ok": nothing,
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{MaxAttempts: 2}, map[string]handler{
+		"after": succeed, "waits": waitOn(wait), "ok": succeed,
 		"second": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				return nil, job.RetryAfter(0, errors.New("not yet"))
@@ -74,14 +74,14 @@ func TestFailureJobAfterFinalAttempt(t *testing.T) {
 		"never": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("no")) },
 	})
 	submit := func(kind string, o ...runner.EnqueueOption) int64 {
-		return enqueue(t, r, of(kind), append(o, runner.OnFailure(of("after")))...)
+		return enqueue(t, r, rawArgs(kind), append(o, runner.OnFailure(rawArgs("after")))...)
 	}
 	for _, id := range []int64{submit("ok"), submit("second")} {
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 		is.Equal(len(followers(t, pool, id)), 0)
 	}
 	never := submit("never")
-	is.Equal(why(ended(t, r, never)), job.ReasonAttemptsExhausted)
+	is.Equal(reasonOf(waitEnded(t, r, never)), job.ReasonAttemptsExhausted)
 	is.Equal(len(followers(t, pool, never)), 1)
 
 	// Only OnFailureOrCancel submits a job after a cancellation, no matter how the job is cancelled.
@@ -104,12 +104,12 @@ func TestFailureJobAfterFinalAttempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			for option, want := range map[runner.FailureOption]int{runner.OnFailure(kindOnly("after")): 0, runner.OnFailureOrCancel(kindOnly("after")): 1} {
-				id := enqueue(t, r, of(c.kind), append(c.o, option)...)
+				id := enqueue(t, r, rawArgs(c.kind), append(c.o, option)...)
 				if c.kind == "waits" {
 					inState(t, r, id, job.Running)
 				}
 				is.NoErr(c.end(id))
-				is.Equal(ended(t, r, id).State, job.Cancelled)
+				is.Equal(waitEnded(t, r, id).State, job.Cancelled)
 				is.Equal(len(followers(t, pool, id)), want)
 			}
 		})
@@ -148,12 +148,12 @@ func (n *trail) clear() {
 }
 
 // saga returns the handlers of a saga: steps that succeed and set a compensation, a step that fails, and the compensations.
-func saga(n *trail) map[string]does {
+func saga(n *trail) map[string]handler {
 	step := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		n.note("%s", j.Kind())
-		return runner.Done(nil).OnFailureOrCancel(of("undo", `"`+j.Kind()+`"`)), nil
+		return runner.Done(nil).OnFailureOrCancel(rawArgs("undo", `"`+j.Kind()+`"`)), nil
 	}
-	return map[string]does{
+	return map[string]handler{
 		"charge": step, "reserve": step, "label": step,
 		"ship": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			n.note("ship")
@@ -181,12 +181,12 @@ func TestSagaUndoOrder(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var n trail
 	r := start(t, pool, runner.Options{}, saga(&n))
-	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("reserve"), runner.OnFailure(of("own"))), of("label"), runner.Step(of("ship"), runner.OnFailure(of("own")))), runner.Subject("order 7"))
-	is.Equal(over(t, pool, id), "failed") // the compensations do not change the status
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.Step(rawArgs("reserve"), runner.OnFailure(rawArgs("own"))), rawArgs("label"), runner.Step(rawArgs("ship"), runner.OnFailure(rawArgs("own")))), runner.Subject("order 7"))
+	is.Equal(waitPipeline(t, pool, id), "failed") // the compensations do not change the status
 	quiet(t, pool)
 	is.Equal(n.String(), `charge reserve label ship own(ship: no carrier) undo"label"(ship error) undo"reserve"(ship error) undo"charge"(ship error)`)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where subject <> 'order 7'`), 0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // all compensations run in a single pipeline
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where subject <> 'order 7'`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // all compensations run in a single pipeline
 	checkHistory(t, pool, r)
 }
 
@@ -196,13 +196,13 @@ func TestCompensationOfSucceededPipeline(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var n trail
 	r := start(t, pool, runner.Options{}, saga(&n))
-	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("reserve"), runner.OnFailure(of("own"))), of("label")))
-	is.Equal(over(t, pool, id), "succeeded")
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.Step(rawArgs("reserve"), runner.OnFailure(rawArgs("own"))), rawArgs("label")))
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	quiet(t, pool)
 	is.Equal(n.String(), "charge reserve label")
-	lone := enqueue(t, r, of("charge"), runner.OnFailure(of("own")))
-	is.Equal(ended(t, r, lone).State, job.Succeeded)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.pipelines where id = $1`, lone), 0) // a single job is not listed as a pipeline
+	lone := enqueue(t, r, rawArgs("charge"), runner.OnFailure(rawArgs("own")))
+	is.Equal(waitEnded(t, r, lone).State, job.Succeeded)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.pipelines where id = $1`, lone), 0) // a single job is not listed as a pipeline
 }
 
 func TestCancelledPipelineFailureJobs(t *testing.T) {
@@ -211,21 +211,21 @@ func TestCancelledPipelineFailureJobs(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var n trail
 	handlers := saga(&n)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	handlers["slow"] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait // ignores the handler's context and succeeds
 		n.note("slow")
-		return runner.Done(nil).OnFailure(of("undo", `"never"`)).OnFailureOrCancel(of("undo", `"slow"`)), nil
+		return runner.Done(nil).OnFailure(rawArgs("undo", `"never"`)).OnFailureOrCancel(rawArgs("undo", `"slow"`)), nil
 	}
 	r := start(t, pool, runner.Options{}, handlers)
-	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("slow"), runner.OnFailure(of("own"))), of("ship")))
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.Step(rawArgs("slow"), runner.OnFailure(rawArgs("own"))), rawArgs("ship")))
 	pgtest.Wait(t, "the second step is running", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
+		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
 	})
 	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	open()
-	is.Equal(over(t, pool, id), "cancelled")
+	is.Equal(waitPipeline(t, pool, id), "cancelled")
 	quiet(t, pool)
 	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // the cancelled step is also undone
 }
@@ -237,13 +237,13 @@ func TestAFanOutIsUndone(t *testing.T) {
 	var n trail
 	handlers := saga(&n)
 	handlers["fan"] = func(_ context.Context, j *raw) (*runner.Outcome, error) {
-		return runner.FanOut(runner.Chain(of("label"), of("ship")), runner.Step(of("ship"), runner.OnFailure(of("undo", `"branch"`)))).
-			Join(of("own")).OnFailureOrCancel(of("undo", `"fan"`)), nil
+		return runner.FanOut(runner.Chain(rawArgs("label"), rawArgs("ship")), runner.Step(rawArgs("ship"), runner.OnFailure(rawArgs("undo", `"branch"`)))).
+			Join(rawArgs("own")).OnFailureOrCancel(rawArgs("undo", `"fan"`)), nil
 	}
 	r := start(t, pool, runner.Options{}, handlers)
 	is := is.New(t)
-	id := enqueue(t, r, runner.Chain(of("charge"), of("fan"), of("reserve")))
-	is.Equal(over(t, pool, id), "failed")
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), rawArgs("fan"), rawArgs("reserve")))
+	is.Equal(waitPipeline(t, pool, id), "failed")
 	quiet(t, pool)
 	said := n.String()
 	fan, charge := strings.Index(said, `undo"fan"(fan children_failed)`), strings.Index(said, `undo"charge"(fan children_failed)`)
@@ -259,20 +259,20 @@ func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var n trail
 	handlers := saga(&n)
-	wait, _ := gate(t)
-	handlers["stays"] = until(wait)
+	wait, _ := latch(t)
+	handlers["stays"] = waitOn(wait)
 	handlers["fan"] = func(context.Context, *raw) (*runner.Outcome, error) {
-		return runner.FanOut(runner.Chain(of("label"), of("stays")), runner.Step(of("stays"), runner.OnFailure(of("undo", `"never"`)))).
-			Join(of("own")).OnFailureOrCancel(of("undo", `"fan"`)), nil
+		return runner.FanOut(runner.Chain(rawArgs("label"), rawArgs("stays")), runner.Step(rawArgs("stays"), runner.OnFailure(rawArgs("undo", `"never"`)))).
+			Join(rawArgs("own")).OnFailureOrCancel(rawArgs("undo", `"fan"`)), nil
 	}
 	r := start(t, pool, runner.Options{}, handlers)
-	id := enqueue(t, r, runner.Chain(of("charge"), of("fan"), of("ship")))
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), rawArgs("fan"), rawArgs("ship")))
 	pgtest.Wait(t, "both branches have reached a step that keeps running", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'stays' and state = 'running'`) == 2
+		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'stays' and state = 'running'`) == 2
 	})
 	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
-	is.Equal(over(t, pool, id), "cancelled")
+	is.Equal(waitPipeline(t, pool, id), "cancelled")
 	quiet(t, pool)
 	done := strings.Fields(strings.NewReplacer(" cancelled)", ")", " aborted)", ")").Replace(n.String()))
 	slices.Sort(done)
@@ -284,15 +284,15 @@ func TestFailureJobAfterPriorityChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{
-		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }, "after": nothing,
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }, "after": succeed,
 	})
-	id := enqueue(t, r, of("k"), runner.OnFailure(of("after")))
+	id := enqueue(t, r, rawArgs("k"), runner.OnFailure(rawArgs("after")))
 	is.NoErr(r.Admin().SetPriority(t.Context(), id, 42, false, "ann"))
 	run(t, r)
-	is.Equal(ended(t, r, id).State, job.Failed)
+	is.Equal(waitEnded(t, r, id).State, job.Failed)
 	is.Equal(len(followers(t, pool, id)), 1)
-	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // the new job inherits the priority
+	is.Equal(queryOne[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // the new job inherits the priority
 }
 
 func TestStepEndsOrReplacesChain(t *testing.T) {
@@ -302,15 +302,15 @@ func TestStepEndsOrReplacesChain(t *testing.T) {
 		want    string
 	}{
 		"ended":             {func() *runner.Outcome { return runner.EndChain("enough") }, "decide"},
-		"replaced":          {func() *runner.Outcome { return runner.Then(of("refund")).EndChain() }, "decide refund"},
-		"not replaced":      {func() *runner.Outcome { return runner.Then(of("refund")) }, "decide refund ship"},
-		"after its fan-out": {func() *runner.Outcome { return runner.FanOut(of("refund")).Join(of("joined")).EndChain() }, "decide refund joined"},
+		"replaced":          {func() *runner.Outcome { return runner.Then(rawArgs("refund")).EndChain() }, "decide refund"},
+		"not replaced":      {func() *runner.Outcome { return runner.Then(rawArgs("refund")) }, "decide refund ship"},
+		"after its fan-out": {func() *runner.Outcome { return runner.FanOut(rawArgs("refund")).Join(rawArgs("joined")).EndChain() }, "decide refund joined"},
 		"with its writes": {func() *runner.Outcome {
 			return runner.EndChain(nil).InTx(func(context.Context, pgx.Tx) error { return nil })
 		}, "decide"},
 	}
 	var n trail
-	handlers := map[string]does{}
+	handlers := map[string]handler{}
 	for name, c := range cases {
 		handlers[kindOf(name)] = func(context.Context, *raw) (*runner.Outcome, error) { n.note("decide"); return c.outcome(), nil }
 	}
@@ -323,8 +323,8 @@ func TestStepEndsOrReplacesChain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			n.clear()
-			id := enqueue(t, r, runner.Chain(of(kindOf(name)), of("ship")))
-			is.Equal(over(t, pool, id), "succeeded")
+			id := enqueue(t, r, runner.Chain(rawArgs(kindOf(name)), rawArgs("ship")))
+			is.Equal(waitPipeline(t, pool, id), "succeeded")
 			quiet(t, pool)
 			is.Equal(n.String(), c.want)
 		})
@@ -337,17 +337,17 @@ func TestUnconditionalJoinBranchOutcomes(t *testing.T) {
 		fan  func() *runner.Outcome
 		want string
 	}{
-		"all failed":  {func() *runner.Outcome { return runner.FanOut(of("bad"), of("bad")) }, "failed:no failed:no"},
-		"some failed": {func() *runner.Outcome { return runner.FanOut(of("bad"), of("good")) }, "failed:no succeeded:"},
+		"all failed":  {func() *runner.Outcome { return runner.FanOut(rawArgs("bad"), rawArgs("bad")) }, "failed:no failed:no"},
+		"some failed": {func() *runner.Outcome { return runner.FanOut(rawArgs("bad"), rawArgs("good")) }, "failed:no succeeded:"},
 		"a part":      {func() *runner.Outcome { return runner.Deferred(2).FailFast() }, "failed:failed: no"},
-		"fail fast":   {func() *runner.Outcome { return runner.FanOut(of("bad"), of("stays")).FailFast() }, "failed:no cancelled:cancelled by an operator"},
+		"fail fast":   {func() *runner.Outcome { return runner.FanOut(rawArgs("bad"), rawArgs("stays")).FailFast() }, "failed:no cancelled:cancelled by an operator"},
 	}
 	var n trail
-	wait, _ := gate(t)
+	wait, _ := latch(t)
 	tokens := make(chan string, 1)
-	handlers := map[string]does{
+	handlers := map[string]handler{
 		"bad":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
-		"good": nothing, "stays": until(wait),
+		"good": succeed, "stays": waitOn(wait),
 		"join": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			for b, err := range j.Branches(ctx) {
 				if err != nil {
@@ -357,7 +357,7 @@ func TestUnconditionalJoinBranchOutcomes(t *testing.T) {
 			}
 			return nil, nil
 		},
-		"next": nothing,
+		"next": succeed,
 	}
 	for name, c := range cases {
 		handlers[kindOf(name)] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -365,7 +365,7 @@ func TestUnconditionalJoinBranchOutcomes(t *testing.T) {
 			if tokens <- token; err != nil {
 				return nil, err
 			}
-			return c.fan().Join(of("join"), runner.Always), nil
+			return c.fan().Join(rawArgs("join"), runner.Always), nil
 		}
 	}
 	pool := pgtest.Pool(t)
@@ -374,17 +374,17 @@ func TestUnconditionalJoinBranchOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			n.clear()
-			id := enqueue(t, r, runner.Chain(of(kindOf(name)), of("next")))
+			id := enqueue(t, r, runner.Chain(rawArgs(kindOf(name)), rawArgs("next")))
 			if token := <-tokens; name == "a part" {
 				is.NoErr(r.Complete(t.Context(), id, token, nil, runner.PartFailed(errors.New("no"))))
 			}
-			is.Equal(over(t, pool, id), "partial")
+			is.Equal(waitPipeline(t, pool, id), "partial")
 			quiet(t, pool)
 			is.Equal(n.String(), c.want)
 			fan := get(t, r, id)
 			is.Equal(fan.State, job.Succeeded)
 			is.Equal(*fan.Outcome, job.Warning)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next' and pipeline_id = $1`, id), 1) // the chain continues
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next' and pipeline_id = $1`, id), 1) // the chain continues
 		})
 	}
 }
@@ -393,20 +393,20 @@ func TestFailureJobOfLatestDeclaration(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	fails := map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }}
+	fails := map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }}
 	for _, c := range []struct {
 		o    []runner.HandleOption
 		want []string
 	}{
 		{[]runner.HandleOption{runner.OnFailure(runner.Raw{Name: "first"})}, []string{"first{}"}},
-		{[]runner.HandleOption{runner.OnFailure(runner.Step(of("second"), runner.Lane("default")))}, []string{"second{}"}},
+		{[]runner.HandleOption{runner.OnFailure(runner.Step(rawArgs("second"), runner.Lane("default")))}, []string{"second{}"}},
 		{nil, []string{}},
 	} {
-		r := make1(t, pool, runner.Options{}, map[string]does{"first": nothing, "second": nothing})
+		r := newRunner(t, pool, runner.Options{}, map[string]handler{"first": succeed, "second": succeed})
 		runner.HandleRaw(r, "k", fails["k"], c.o...)
 		stop := run(t, r)
-		id := enqueue(t, r, of("k"))
-		is.Equal(ended(t, r, id).State, job.Failed)
+		id := enqueue(t, r, rawArgs("k"))
+		is.Equal(waitEnded(t, r, id).State, job.Failed)
 		is.Equal(followers(t, pool, id), c.want)
 		quiet(t, pool)
 		stop()
@@ -416,15 +416,17 @@ func TestFailureJobOfLatestDeclaration(t *testing.T) {
 func TestInvalidFailureJobs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"k": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"k": succeed,
 		"later": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Snooze(0, "").OnFailure(of("k")), nil
+			return runner.Snooze(0, "").OnFailure(rawArgs("k")), nil
 		},
 		"odd": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Done(nil).OnFailure(of("unknown")), nil
+			return runner.Done(nil).OnFailure(rawArgs("unknown")), nil
 		},
-		"fan": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("k"), runner.Always), nil },
+		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(rawArgs("k"), runner.Always), nil
+		},
 	})
 	for name, c := range map[string]struct {
 		args    job.Args
@@ -432,12 +434,12 @@ func TestInvalidFailureJobs(t *testing.T) {
 		err     error
 		says    string
 	}{
-		"nothing":           {of("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "(on failure)"},
-		"a delay":           {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.Delay(1)))}, job.ErrInvalid, "a step accepts"},
-		"an unknown kind":   {of("k"), []runner.EnqueueOption{runner.OnFailure(of("x"))}, job.ErrUnknownKind, `"x"`},
-		"one of its own":    {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.OnFailure(of("k"))))}, job.ErrInvalid, "its own failure step"},
-		"always, no join":   {of("k"), []runner.EnqueueOption{runner.Always}, job.ErrInvalid, "Always"},
-		"always in a chain": {runner.Chain(of("k"), runner.Step(of("k"), runner.Always)), nil, job.ErrInvalid, "Always"},
+		"nothing":           {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "(on failure)"},
+		"a delay":           {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(rawArgs("k"), runner.Delay(1)))}, job.ErrInvalid, "a step accepts"},
+		"an unknown kind":   {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(rawArgs("x"))}, job.ErrUnknownKind, `"x"`},
+		"one of its own":    {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(rawArgs("k"), runner.OnFailure(rawArgs("k"))))}, job.ErrInvalid, "its own failure step"},
+		"always, no join":   {rawArgs("k"), []runner.EnqueueOption{runner.Always}, job.ErrInvalid, "Always"},
+		"always in a chain": {runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Always)), nil, job.ErrInvalid, "Always"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -447,31 +449,31 @@ func TestInvalidFailureJobs(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	scheduled := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	scheduled.DeclareSchedule("s", "@daily", of("k"), runner.OnFailure(of("k")))
+	scheduled := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	scheduled.DeclareSchedule("s", "@daily", rawArgs("k"), runner.OnFailure(rawArgs("k")))
 	is.True(errors.Is(scheduled.Run(t.Context()), job.ErrInvalidSchedule))
 	func() {
 		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "its own OnFailure kind")) }()
-		runner.HandleRaw(make1(t, pool, runner.Options{}, nil), "k", nothing, runner.OnFailure(of("k")))
+		runner.HandleRaw(newRunner(t, pool, runner.Options{}, nil), "k", succeed, runner.OnFailure(rawArgs("k")))
 	}()
 	func() {
 		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), `kind "c" is its own OnFailure kind`)) }()
-		r := make1(t, pool, runner.Options{}, nil)
-		runner.HandleRaw(r, "a", nothing, runner.OnFailure(runner.Chain(of("x"), of("b"))))
-		runner.HandleRaw(r, "b", nothing, runner.OnFailure(of("c")))
-		runner.HandleRaw(r, "c", nothing, runner.OnFailure(of("a"))) // a cycle of three kinds
+		r := newRunner(t, pool, runner.Options{}, nil)
+		runner.HandleRaw(r, "a", succeed, runner.OnFailure(runner.Chain(rawArgs("x"), rawArgs("b"))))
+		runner.HandleRaw(r, "b", succeed, runner.OnFailure(rawArgs("c")))
+		runner.HandleRaw(r, "c", succeed, runner.OnFailure(rawArgs("a"))) // a cycle of three kinds
 	}()
 	for _, kind := range []string{"later", "odd", "fan"} {
-		is.Equal(ended(t, r, enqueue(t, r, of(kind))).State, job.Failed)
+		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs(kind))).State, job.Failed)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
-	j := get(t, r, enqueue(t, r, of("k")))
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
+	j := get(t, r, enqueue(t, r, rawArgs("k")))
 	is.Equal(j.State == job.Failed, false)
 	far, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer far.Close()
 	defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "remote worker")) }()
-	runner.HandleRaw(far, "k", nothing, runner.OnFailure(of("after")))
+	runner.HandleRaw(far, "k", succeed, runner.OnFailure(rawArgs("after")))
 }
 
 func TestFailureReadByOrdinaryJob(t *testing.T) {
@@ -479,11 +481,11 @@ func TestFailureReadByOrdinaryJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	said := make(chan error, 1)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		_, err := j.Failure(ctx)
 		said <- err
 		return nil, nil
 	}})
-	enqueue(t, r, of("k"))
+	enqueue(t, r, rawArgs("k"))
 	is.True(errors.Is(<-said, job.ErrNotFound))
 }

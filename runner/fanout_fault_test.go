@@ -39,10 +39,10 @@ func TestLostReplyDuringFanOut(t *testing.T) {
 			var children, joined atomic.Int64
 			o := named("a")
 			o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
-			start(t, pool, o, map[string]does{
+			start(t, pool, o, map[string]handler{
 				"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-					list := []job.Args{of("child", `"args-of-child"`), of("child", `2`), of("child", `3`)}
-					return runner.FanOut(list...).Join(of("join", `"args-of-join"`)).Result("result-of-parent"), nil
+					list := []job.Args{rawArgs("child", `"args-of-child"`), rawArgs("child", `2`), rawArgs("child", `3`)}
+					return runner.FanOut(list...).Join(rawArgs("join", `"args-of-join"`)).Result("result-of-parent"), nil
 				},
 				"child": func(context.Context, *raw) (*runner.Outcome, error) {
 					children.Add(1)
@@ -53,14 +53,14 @@ func TestLostReplyDuringFanOut(t *testing.T) {
 					return runner.Done("result-of-join"), nil
 				},
 			})
-			submitter := make1(t, direct, o, map[string]does{"parent": nothing})
+			submitter := newRunner(t, direct, o, map[string]handler{"parent": succeed})
 			lost := proxy.CutReplyOnce(holds(cut))
-			id := enqueue(t, submitter, of("parent"))
-			is.Equal(over(t, direct, id), "succeeded")
+			id := enqueue(t, submitter, rawArgs("parent"))
+			is.Equal(waitPipeline(t, direct, id), "succeeded")
 			<-lost
 			quiet(t, direct)
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 3)
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 3)
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
 			is.Equal(children.Load(), int64(3))
 			is.Equal(joined.Load(), int64(1))
 			checkHistory(t, direct, submitter)
@@ -85,31 +85,31 @@ func TestFanOutCommitsInDoubt(t *testing.T) {
 	proxy, pool := cable(t, url)
 	o := named("a")
 	o.PollEvery, o.Slots = 200*time.Millisecond, 8
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("child")).Join(of("join")), nil
+			return runner.FanOut(rawArgs("child")).Join(rawArgs("join")), nil
 		},
-		"child": nothing,
-		"join":  nothing,
+		"child": succeed,
+		"join":  succeed,
 	})
-	submitter := make1(t, direct, o, map[string]does{"parent": nothing})
+	submitter := newRunner(t, direct, o, map[string]handler{"parent": succeed})
 	var ids []int64
 	for range 6 {
-		ids = append(ids, enqueue(t, submitter, of("parent")))
+		ids = append(ids, enqueue(t, submitter, rawArgs("parent")))
 	}
 	pgtest.Wait(t, "three commits hang", func() bool {
-		return one[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`) == 3
+		return queryOne[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`) == 3
 	})
 	for range 20 {
-		enqueue(t, r, of("later"), runner.Foreign()) // a connection is still free
+		enqueue(t, r, rawArgs("later"), runner.Foreign()) // a connection is still free
 	}
 	proxy.Reset()
 	_, err = holder.Exec(t.Context(), `select pg_advisory_unlock(7)`)
 	is.NoErr(err)
 	for _, id := range ids {
-		is.Equal(over(t, direct, id), "succeeded")
+		is.Equal(waitPipeline(t, direct, id), "succeeded")
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 6)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 6)
 }
 
 // The pod that finished the last branch disappeared before it could end the parent. Another pod's heartbeat finds the parent and ends it.
@@ -120,13 +120,13 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	var joined atomic.Int64
 	o := named("a")
 	o.LeaseFor = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as pod a's
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(of("elsewhere"), runner.Foreign()), runner.Step(of("elsewhere"), runner.Foreign())).Join(of("join")), nil
+			return runner.FanOut(runner.Step(rawArgs("elsewhere"), runner.Foreign()), runner.Step(rawArgs("elsewhere"), runner.Foreign())).Join(rawArgs("join")), nil
 		},
 		"join": func(context.Context, *raw) (*runner.Outcome, error) { joined.Add(1); return nil, nil },
 	})
-	id := enqueue(t, r, of("parent"))
+	id := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, id, job.Waiting)
 	s, podID := inside.Of(r).Store, uuid.NewString()
 	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
@@ -147,7 +147,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	}
 	is.True(slices.Contains(parents, id)) // the reply names the parent, but this pod does not end it
 	is.NoErr(s.Leave(t.Context(), podID))
-	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
 	quiet(t, pool)
 	checkHistory(t, pool, r)
@@ -160,12 +160,12 @@ func TestCancelWaitingJobWithBranches(t *testing.T) {
 	var joined, told atomic.Int64
 	o := named("a")
 	o.Slots = 3
-	handlers := map[string]does{
+	handlers := map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(append(many("child", 4), of("fans"), runner.Step(of("child", "9"), runner.Delay(time.Hour)))...).Join(of("join")), nil
+			return runner.FanOut(append(many("child", 4), rawArgs("fans"), runner.Step(rawArgs("child", "9"), runner.Delay(time.Hour)))...).Join(rawArgs("join")), nil
 		},
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(many("child", 2)...).Join(of("join")), nil
+			return runner.FanOut(many("child", 2)...).Join(rawArgs("join")), nil
 		},
 		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
@@ -177,22 +177,22 @@ func TestCancelWaitingJobWithBranches(t *testing.T) {
 		"join": func(context.Context, *raw) (*runner.Outcome, error) { joined.Add(1); return nil, nil },
 	}
 	r := start(t, pool, o, handlers)
-	id := enqueue(t, r, of("parent"))
+	id := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, id, job.Waiting)
 	pgtest.Wait(t, "three children are running", func() bool { return r.Running() == 3 })
 	// The cancellation comes from a program that runs no jobs, as an operator's command does.
-	operator := make1(t, pool, named("operator"), nil)
+	operator := newRunner(t, pool, named("operator"), nil)
 	c, err := operator.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
 	is.Equal(c.State, job.Cancelled)
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state <> 'cancelled'`), 0) // all branches were cancelled too
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state <> 'cancelled'`), 0) // all branches were cancelled too
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
 	is.Equal(told.Load() > 0, true) // the contexts of running handlers were cancelled
 	is.Equal(statusOf(t, pool, id), "cancelled")
 	is.Equal(joined.Load(), int64(0))
 	pgtest.Wait(t, "no fan-out is unsettled", func() bool {
-		return one[bool](t, pool, `select bool_and(ended and open = 0) from trapeze.fan_outs`)
+		return queryOne[bool](t, pool, `select bool_and(ended and open = 0) from trapeze.fan_outs`)
 	})
 	checkHistory(t, pool, r)
 }
@@ -203,53 +203,53 @@ func TestChildrenWithSharedUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	o := named("a")
 	o.Slots = 2
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(
-				runner.Step(of("child", "1"), runner.Unique("pending", runner.WhilePending), runner.Lane("slow")),
-				runner.Step(of("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
-				runner.Step(of("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
-				runner.Step(of("child", "3"), runner.Lane("slow")),
+				runner.Step(rawArgs("child", "1"), runner.Unique("pending", runner.WhilePending), runner.Lane("slow")),
+				runner.Step(rawArgs("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
+				runner.Step(rawArgs("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
+				runner.Step(rawArgs("child", "3"), runner.Lane("slow")),
 			), nil
 		},
 		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	})
 	exec(t, pool, `insert into trapeze.lanes (name, enabled) values ('slow', false)`)
 	count := func(args string) int {
-		return one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child' and args::text = $1`, args)
+		return queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child' and args::text = $1`, args)
 	}
 	pgtest.Wait(t, "the lane is known", func() bool {
-		made, err := r.Enqueue(t.Context(), of("child", "0"), runner.Lane("slow"))
+		made, err := r.Enqueue(t.Context(), rawArgs("child", "0"), runner.Lane("slow"))
 		if err == nil {
 			_, err = r.Admin().Cancel(t.Context(), made.ID, "me")
 		}
 		return err == nil
 	})
-	first := enqueue(t, r, of("parent"))
+	first := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, first, job.Waiting)
-	second := enqueue(t, r, of("parent"))
+	second := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, second, job.Waiting)
 	is.Equal([]int{count("1"), count("2"), count("3")}, []int{1, 1, 2}) // unique children that are still waiting are not inserted twice
-	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, first), 3)
-	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // the second parent does not wait for the first one's children
+	is.Equal(queryOne[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, first), 3)
+	is.Equal(queryOne[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // the second parent does not wait for the first one's children
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
 	pgtest.Wait(t, "the jobs with keys are running", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
+		return queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
 	no := false
 	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // SetLane applies the change on r's pod immediately
 	is.NoErr(err)
-	operator := make1(t, pool, named("operator"), map[string]does{"parent": nothing})
-	third := enqueue(t, operator, of("parent"))
+	operator := newRunner(t, pool, named("operator"), map[string]handler{"parent": succeed})
+	third := enqueue(t, operator, rawArgs("parent"))
 	open()
 	inState(t, r, third, job.Waiting)
 	is.Equal(count("1"), 2) // the first child has started, so another child is inserted
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
 	for _, id := range []int64{first, second, third} {
-		is.Equal(over(t, pool, id), "succeeded")
+		is.Equal(waitPipeline(t, pool, id), "succeeded")
 	}
 	quiet(t, pool)
 	checkHistory(t, pool, r)

@@ -21,11 +21,11 @@ import (
 
 func statusOf(t *testing.T, pool *pgxpool.Pool, id int64) string {
 	t.Helper()
-	return one[string](t, pool, `select coalesce((select status from trapeze.pipeline where id = $1), 'running')`, id) // a job without a next step has no pipeline row yet
+	return queryOne[string](t, pool, `select coalesce((select status from trapeze.pipeline where id = $1), 'running')`, id) // a job without a next step has no pipeline row yet
 }
 
-// over waits until a pipeline has finished and returns its status.
-func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
+// waitPipeline waits until a pipeline has finished and returns its status.
+func waitPipeline(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
 	t.Helper()
 	pgtest.WaitFor(t, time.Minute, fmt.Sprintf("pipeline %d is over", id), func() bool {
 		status = statusOf(t, pool, id)
@@ -38,7 +38,7 @@ func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
 func many(kind string, n int) []job.Args {
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = of(kind, fmt.Sprint(i+1))
+		list[i] = rawArgs(kind, fmt.Sprint(i+1))
 	}
 	return list
 }
@@ -47,7 +47,7 @@ func many(kind string, n int) []job.Args {
 func number(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil }
 
 // sum returns a join handler that adds up the results of the branches that succeeded.
-func sum(t *testing.T, joined *atomic.Int64) does {
+func sum(t *testing.T, joined *atomic.Int64) handler {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		joined.Add(1)
 		total, failed := 0, 0
@@ -74,10 +74,10 @@ func TestJoinAfterAllChildren(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var joined atomic.Int64
-	hold, open := gate(t)
-	r := start(t, pool, named("a"), map[string]does{
+	hold, open := latch(t)
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(many("child", 50)...).Join(of("join")).Result("from the parent"), nil
+			return runner.FanOut(many("child", 50)...).Join(rawArgs("join")).Result("from the parent"), nil
 		},
 		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) == "50" {
@@ -87,22 +87,22 @@ func TestJoinAfterAllChildren(t *testing.T) {
 		},
 		"join": sum(t, &joined),
 	})
-	id := enqueue(t, r, of("parent"), runner.Subject("s"))
+	id := enqueue(t, r, rawArgs("parent"), runner.Subject("s"))
 	parent := inState(t, r, id, job.Waiting)
 	pgtest.Wait(t, "49 children have ended", func() bool {
-		return one[int](t, pool, `select open from trapeze.fan_outs where id = $1`, id) == 1
+		return queryOne[int](t, pool, `select open from trapeze.fan_outs where id = $1`, id) == 1
 	})
 	is.Equal(parent.Pod, nil) // the parent holds no lease
 	pgtest.Wait(t, "it holds no slot: only the last child runs", func() bool { return r.Running() == 1 })
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
 	waiting := get(t, r, id)
 	is.Equal(*waiting.Progress.Done, int64(49)) // its progress is the number of finished children
 	is.Equal(*waiting.Progress.Total, int64(50))
 	is.Equal(statusOf(t, pool, id), "running") // the pipeline is still running
 	open()
-	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
-	join := get(t, r, one[int64](t, pool, `select id from trapeze.jobs where kind = 'join'`))
+	join := get(t, r, queryOne[int64](t, pool, `select id from trapeze.jobs where kind = 'join'`))
 	is.Equal(string(join.Result), `{"failed":0,"total":1275}`) // the join saw every result
 	is.Equal(*join.ParentID, id)
 	is.Equal(join.PipelineID, id)
@@ -110,7 +110,7 @@ func TestJoinAfterAllChildren(t *testing.T) {
 	ended := get(t, r, id)
 	is.Equal(ended.State, job.Succeeded)
 	is.Equal(string(ended.Result), `"from the parent"`)
-	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.waiting", "job.succeeded"})
+	is.Equal(eventsOf(t, r, id), []string{"job.enqueued", "job.claimed", "job.waiting", "job.succeeded"})
 	checkHistory(t, pool, r)
 }
 
@@ -120,11 +120,13 @@ func TestFanOutWithoutChildren(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var joined atomic.Int64
-	r := start(t, pool, named("a"), map[string]does{
-		"parent": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut().Join(of("join")), nil },
-		"join":   sum(t, &joined),
+	r := start(t, pool, named("a"), map[string]handler{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut().Join(rawArgs("join")), nil
+		},
+		"join": sum(t, &joined),
 	})
-	is.Equal(over(t, pool, enqueue(t, r, of("parent"), runner.Pipeline("none"))), "succeeded")
+	is.Equal(waitPipeline(t, pool, enqueue(t, r, rawArgs("parent"), runner.Pipeline("none"))), "succeeded")
 	is.Equal(joined.Load(), int64(1))
 	checkHistory(t, pool, r)
 }
@@ -144,11 +146,11 @@ func TestFailedChildrenByPolicy(t *testing.T) {
 		joined atomic.Int64
 	)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			o := runner.FanOut(many("child", 4)...)
 			if now.Load().join {
-				o = o.Join(of("join"))
+				o = o.Join(rawArgs("join"))
 			}
 			if now.Load().failFast {
 				o = o.FailFast()
@@ -179,21 +181,21 @@ func TestFailedChildrenByPolicy(t *testing.T) {
 			is := is.New(t)
 			now.Store(&c)
 			joined.Store(0)
-			id := enqueue(t, r, of("parent"))
-			is.Equal(over(t, pool, id), c.pipeline)
+			id := enqueue(t, r, rawArgs("parent"))
+			is.Equal(waitPipeline(t, pool, id), c.pipeline)
 			quiet(t, pool)
 			parent := get(t, r, id)
 			is.Equal(parent.State, c.parent)
 			is.Equal(joined.Load(), c.joined)
 			if c.bad > 0 {
-				is.Equal(why(parent), job.ReasonChildrenFailed)
+				is.Equal(reasonOf(parent), job.ReasonChildrenFailed)
 				is.Equal(message(parent), fmt.Sprintf("%d of 4 children failed", c.bad))
 			}
 			if c.failFast && c.bad > 0 {
-				is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'cancelled'`, id), 3) // the siblings were cancelled
+				is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'cancelled'`, id), 3) // the siblings were cancelled
 			}
 			pgtest.Wait(t, "the fan-out is settled", func() bool {
-				return one[bool](t, pool, `select ended and open = 0 from trapeze.fan_outs where id = $1`, id)
+				return queryOne[bool](t, pool, `select ended and open = 0 from trapeze.fan_outs where id = $1`, id)
 			})
 		})
 	}
@@ -206,14 +208,14 @@ func TestBranchesWithNestedFanOuts(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var joined, inner atomic.Int64
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Chain(of("child", "1"), of("child", "10")), of("fans"), of("bare")).Join(runner.Chain(of("join"), of("last"))), nil
+			return runner.FanOut(runner.Chain(rawArgs("child", "1"), rawArgs("child", "10")), rawArgs("fans"), rawArgs("bare")).Join(runner.Chain(rawArgs("join"), rawArgs("last"))), nil
 		},
 		"child": number,
 		"bad":   func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("bad") },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(append(many("child", 3), of("bad"))...).Join(of("inner")), nil
+			return runner.FanOut(append(many("child", 3), rawArgs("bad"))...).Join(rawArgs("inner")), nil
 		},
 		"bare": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(many("child", 2)...).Result(100), nil
@@ -235,11 +237,11 @@ func TestBranchesWithNestedFanOuts(t *testing.T) {
 			return runner.Done(before["total"] + 1), nil
 		},
 	})
-	id := enqueue(t, r, runner.Chain(of("parent"), of("child", "7")))
-	is.Equal(over(t, pool, id), "partial") // a nested branch failed
+	id := enqueue(t, r, runner.Chain(rawArgs("parent"), rawArgs("child", "7")))
+	is.Equal(waitPipeline(t, pool, id), "partial") // a nested branch failed
 	is.Equal(joined.Load(), int64(1))
 	is.Equal(inner.Load(), int64(1))
-	is.Equal(one[string](t, pool, `select string_agg(result::text, ' ' order by step) from trapeze.job where kind = 'last' or group_id is null and kind = 'child'`), "1111 7") // 10 + 1000 + 100; the chain continues after the join
+	is.Equal(queryOne[string](t, pool, `select string_agg(result::text, ' ' order by step) from trapeze.job where kind = 'last' or group_id is null and kind = 'child'`), "1111 7") // 10 + 1000 + 100; the chain continues after the join
 	checkHistory(t, pool, r)
 }
 
@@ -249,14 +251,14 @@ func TestOversizedFanOut(t *testing.T) {
 	pool := pgtest.Pool(t)
 	o := named("a")
 	o.MaxFanOut = 3
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(many("child", 4)...), nil },
 		"child":  number,
 	})
-	j := ended(t, r, enqueue(t, r, of("parent")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("parent")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(message(j), "too large: fan-out of 4 children, at most 3")
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
 	checkHistory(t, pool, r)
 }
 
@@ -265,16 +267,16 @@ func TestJoinChainUnknownKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("child")).Join(runner.Chain(runner.Step(of("elsewhere"), runner.Foreign()), of("misspelt"))), nil
+			return runner.FanOut(rawArgs("child")).Join(runner.Chain(runner.Step(rawArgs("elsewhere"), runner.Foreign()), rawArgs("misspelt"))), nil
 		},
 		"child": number,
 	})
-	j := ended(t, r, enqueue(t, r, of("parent")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("parent")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), `plan step "misspelt"`))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
 }
 
 // The handler's writes, the end of its run and its children share one commit, so a child can read its parent's writes.
@@ -285,7 +287,7 @@ func TestChildrenReadParentsWrites(t *testing.T) {
 	exec(t, pool, `create table rows (job bigint)`)
 	var mu sync.Mutex
 	seen := 0
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			return runner.FanOut(many("child", 20)...).InTx(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
@@ -301,8 +303,8 @@ func TestChildrenReadParentsWrites(t *testing.T) {
 			return nil, err
 		},
 	})
-	id := enqueue(t, r, of("parent"))
-	is.Equal(over(t, pool, id), "succeeded")
+	id := enqueue(t, r, rawArgs("parent"))
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	is.Equal(seen, 20)
 	checkHistory(t, pool, r)
 }

@@ -27,7 +27,7 @@ func TestRejectedEventInSharedCommit(t *testing.T) {
 	refused := map[string]error{}
 	o := named("a")
 	o.Slots = n
-	r := start(t, pool, o, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, o, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		begun.Done()
 		begun.Wait()
 		if err := j.Emit(ctx, "my.event", "", "hello "+string(j.Args.JSON), nil); err != nil {
@@ -41,18 +41,18 @@ func TestRejectedEventInSharedCommit(t *testing.T) {
 	exec(t, pool, `alter table trapeze.job_events add constraint none_of_7 check (message <> 'hello 7')`)
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = of("k", fmt.Sprint(i))
+		list[i] = rawArgs("k", fmt.Sprint(i))
 	}
 	ids, err := r.EnqueueMany(t.Context(), list)
 	is.NoErr(err)
 	ended.Wait()
 	quiet(t, pool)
 	for _, id := range ids[:3] {
-		is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "my.event", "job.succeeded"})
+		is.Equal(eventsOf(t, r, id), []string{"job.enqueued", "job.claimed", "my.event", "job.succeeded"})
 	}
 	is.Equal(len(refused), 1)
 	is.True(strings.Contains(refused["7"].Error(), "none_of_7")) // only the handler that emitted this event sees the error
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), n-1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), n-1)
 	exec(t, pool, `alter table trapeze.job_events drop constraint none_of_7`)
 
 	begun.Add(n)
@@ -61,8 +61,8 @@ func TestRejectedEventInSharedCommit(t *testing.T) {
 	is.NoErr(err)
 	ended.Wait()
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), 2*n-1)
-	transactions := one[int](t, pool, `select count(distinct xid::text) from trapeze.job_events where event = 'my.event'`)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), 2*n-1)
+	transactions := queryOne[int](t, pool, `select count(distinct xid::text) from trapeze.job_events where event = 'my.event'`)
 	is.True(transactions <= n+n/4) // some events of the first batch were written individually; those of the second batch share commits
 	checkHistory(t, pool, r)
 }

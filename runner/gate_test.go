@@ -16,30 +16,30 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool, claims := counted(t, url)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, TraceQueries: true}, map[string]does{"k": until(wait)})
-	runs := begun(t, r, of("k"))
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, TraceQueries: true}, map[string]handler{"k": waitOn(wait)})
+	runs := enqueueStarted(t, r, rawArgs("k"))
 	q, err := r.Admin().Freeze(t.Context(), 500*time.Millisecond, "ann")
 	is.NoErr(err)
 	is.True(q.TimedOut)
 	_, err = r.Admin().Pause(t.Context(), "ann")
 	is.NoErr(err)
 	for range 3 {
-		enqueue(t, r, of("k"))
+		enqueue(t, r, rawArgs("k"))
 	}
 	before := claims.Claims.Load()
 	is.True(before > 0)                // claims are counted
 	time.Sleep(500 * time.Millisecond) // long enough for five polls; there is no event to wait for when nothing happens
 	is.Equal(claims.Claims.Load(), before)
 	open()
-	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected
+	is.Equal(waitEnded(t, r, runs).State, job.Succeeded) // running jobs are unaffected
 	_, err = r.Admin().Thaw(t.Context(), "ann")
 	is.NoErr(err)
 	time.Sleep(300 * time.Millisecond)
 	is.Equal(claims.Claims.Load(), before) // the queue is still paused
 
-	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
-	s, err := restarted.Enqueue(t.Context(), of("k"))
+	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]handler{"k": succeed})
+	s, err := restarted.Enqueue(t.Context(), rawArgs("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // the pause still applies after a restart
 	_, err = restarted.Admin().Unpause(t.Context(), "ann")

@@ -45,15 +45,15 @@ func TestWriteForDeletedJob(t *testing.T) {
 				t.Parallel()
 				is := is.New(t)
 				pool := pgtest.Pool(t)
-				wait, open := gate(t)
+				wait, open := latch(t)
 				refused, cause := make(chan error, 1), make(chan error, 1)
-				r := start(t, pool, runner.Options{}, map[string]does{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+				r := start(t, pool, runner.Options{}, map[string]handler{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 					<-wait
 					refused <- write(ctx, j)
 					cause <- context.Cause(ctx)
 					return nil, nil
 				}})
-				id := begun(t, r, of("wait"))
+				id := enqueueStarted(t, r, rawArgs("wait"))
 				if deleted {
 					// Delete both rows in one statement. With two statements, a heartbeat in between would treat the claim as lost.
 					exec(t, pool, `with claim as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
@@ -67,8 +67,8 @@ func TestWriteForDeletedJob(t *testing.T) {
 				if deleted {
 					is.True(errors.Is(why, runner.ErrGone))
 				}
-				is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress`), 0)
-				is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'it.happened'`), 0)
+				is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_progress`), 0)
+				is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'it.happened'`), 0)
 				pgtest.Wait(t, "the claim is closed", func() bool { return r.Running() == 0 })
 				if !deleted {
 					exec(t, pool, `update trapeze.live set state = 'pending', pod = null where id = $1`, id) // so that later history checks do not fail

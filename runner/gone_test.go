@@ -24,16 +24,16 @@ func TestEndOfDeletedJob(t *testing.T) {
 		return err
 	}
 	ends := map[string]func() (*runner.Outcome, error){
-		"success":   func() (*runner.Outcome, error) { return runner.Then(of("fine")), nil },
+		"success":   func() (*runner.Outcome, error) { return runner.Then(rawArgs("fine")), nil },
 		"error":     func() (*runner.Outcome, error) { return nil, errors.New("broken") },
 		"retry":     func() (*runner.Outcome, error) { return runner.Snooze(time.Hour, "later"), nil },
-		"in tx":     func() (*runner.Outcome, error) { return runner.Then(of("fine")).InTx(write), nil },
-		"fan-out":   func() (*runner.Outcome, error) { return runner.FanOut(of("fine"), of("fine")), nil },
+		"in tx":     func() (*runner.Outcome, error) { return runner.Then(rawArgs("fine")).InTx(write), nil },
+		"fan-out":   func() (*runner.Outcome, error) { return runner.FanOut(rawArgs("fine"), rawArgs("fine")), nil },
 		"too large": func() (*runner.Outcome, error) { return runner.Done(strings.Repeat("x", job.MaxResultBytes)), nil },
 	}
 	pool := pgtest.Pool(t)
 	log, said := debugging()
-	handlers := map[string]does{"fine": nothing}
+	handlers := map[string]handler{"fine": succeed}
 	wait := make(chan struct{})
 	for name, end := range ends {
 		handlers[kindOf(name)] = func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return end() }
@@ -43,20 +43,20 @@ func TestEndOfDeletedJob(t *testing.T) {
 	for name := range ends {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			id := begun(t, r, of(kindOf(name)), runner.Subject("s"))
+			id := enqueueStarted(t, r, rawArgs(kindOf(name)), runner.Subject("s"))
 			exec(t, pool, `delete from trapeze.live where id = $1`, id)
 			exec(t, pool, `delete from trapeze.jobs where id = $1`, id)
-			events := one[int](t, pool, `select count(*) from trapeze.job_events`)
+			events := queryOne[int](t, pool, `select count(*) from trapeze.job_events`)
 			wait <- struct{}{}
 			discarded++
 			pgtest.Wait(t, "the claim is closed", func() bool { return r.Running() == 0 })
 			is.Equal(said.Count("reason=gone"), discarded)
-			is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), float64(discarded))
+			is.Equal(metricValue(t, r, "trapeze_stale_writes_rejected_total"), float64(discarded))
 			for _, table := range []string{"jobs", "live", "parked", "done"} {
-				is.Equal(one[int](t, pool, `select count(*) from trapeze.`+table), 0)
+				is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.`+table), 0)
 			}
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events`), events)
-			is.True(one[bool](t, pool, `select to_regclass('written') is null`))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events`), events)
+			is.True(queryOne[bool](t, pool, `select to_regclass('written') is null`))
 		})
 	}
 }
@@ -67,12 +67,12 @@ func TestHandlerOfDeletedJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 1)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return nil, nil
 	}})
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	exec(t, pool, `with live as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
 	is.True(errors.Is(<-causes, runner.ErrGone))
 }

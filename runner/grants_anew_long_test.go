@@ -22,9 +22,9 @@ func TestRecreatedLaneWithOldHolder(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
 	var c crowd
-	wait, open := gate(t)
-	pods := fleet(t, url, 2, runner.Options{Slots: 2, DirectURL: "off"}, map[string]does{"k": c.handler(5 * time.Millisecond), "blocks": until(wait)})
-	begun(t, pods[0], of("blocks"), runner.Lane("one"))
+	wait, open := latch(t)
+	pods := startPods(t, url, 2, runner.Options{Slots: 2, DirectURL: "off"}, map[string]handler{"k": c.handler(5 * time.Millisecond), "blocks": waitOn(wait)})
+	enqueueStarted(t, pods[0], rawArgs("blocks"), runner.Lane("one"))
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	for _, sql := range []string{`delete from trapeze.lanes where name = 'one'`, `insert into trapeze.lanes (name, slots) values ('one', 1)`} {
@@ -33,16 +33,16 @@ func TestRecreatedLaneWithOldHolder(t *testing.T) {
 	}
 	is.NoErr(tx.Commit(t.Context()))
 	pgtest.Wait(t, "the holder reports its running jobs", func() bool {
-		return one[int](t, pool, `select granted from trapeze.lanes where name = 'one'`) == 1
+		return queryOne[int](t, pool, `select granted from trapeze.lanes where name = 'one'`) == 1
 	})
 	ctx := context.WithoutCancel(t.Context())
 	for i := range 100 {
-		_, err := pods[i%2].Enqueue(ctx, of("k"), runner.Lane("one"))
+		_, err := pods[i%2].Enqueue(ctx, rawArgs("k"), runner.Lane("one"))
 		is.NoErr(err)
 	}
 	is.Equal(c.all.Load(), int64(0)) // no job runs, because the lane is full
 	open()
 	quiet(t, pool)
 	is.Equal(c.most.Load(), int64(1))
-	accounted(t, pool)
+	checkSlotCounts(t, pool)
 }

@@ -20,12 +20,12 @@ func TestJobAfterFailedSlotRequest(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
 	o := runner.Options{Slots: 4, HeartbeatEvery: 2 * time.Second, PollEvery: time.Minute, DirectURL: "off"}
-	pod := start(t, pool, o, map[string]does{"k": nothing})
-	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // claimed by a poll, which also requests a slot in the other lane
+	pod := start(t, pool, o, map[string]handler{"k": succeed})
+	ids, err := pod.EnqueueMany(t.Context(), []job.Args{rawArgs("k")}) // claimed by a poll, which also requests a slot in the other lane
 	is.NoErr(err)
-	is.Equal(ended(t, pod, ids[0]).State, job.Succeeded)
+	is.Equal(waitEnded(t, pod, ids[0]).State, job.Succeeded)
 	began := time.Now()
-	k := enqueue(t, pod, of("k"), runner.Lane("one"))
-	is.Equal(ended(t, pod, k).State, job.Succeeded)
+	k := enqueue(t, pod, rawArgs("k"), runner.Lane("one"))
+	is.Equal(waitEnded(t, pod, k).State, job.Succeeded)
 	is.True(time.Since(began) < 10*time.Second) // without waiting for the next poll
 }

@@ -19,16 +19,16 @@ func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
 	t.Helper()
 	exec(t, pool, `update trapeze.lanes set slots = $2 where name = $1`, lane, slots)
 	for range 2 {
-		now := one[time.Time](t, pool, `select now()`)
+		now := queryOne[time.Time](t, pool, `select now()`)
 		pgtest.Wait(t, "every pod sends heartbeats", func() bool {
-			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8 seconds') from trapeze.pods where closed_at is null`, now)
+			return queryOne[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8 seconds') from trapeze.pods where closed_at is null`, now)
 		})
 	}
 }
 
 // endless returns a handler whose chain continues until the test ends.
-func (c *crowd) endless(t *testing.T, d time.Duration) does {
-	stop, _ := gate(t)
+func (c *crowd) endless(t *testing.T, d time.Duration) handler {
+	stop, _ := latch(t)
 	run := c.handler(d)
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		_, err := run(ctx, j)
@@ -36,7 +36,7 @@ func (c *crowd) endless(t *testing.T, d time.Duration) does {
 		case <-stop:
 			return nil, nil
 		default:
-			return runner.Then(of("endless")), err
+			return runner.Then(rawArgs("endless")), err
 		}
 	}
 }
@@ -48,9 +48,9 @@ func TestChainInZeroSlotLane(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 2)`)
 	var c crowd
-	pods := fleet(t, url, 2, runner.Options{Slots: 4}, map[string]does{"endless": c.endless(t, 10*time.Millisecond)})
+	pods := startPods(t, url, 2, runner.Options{Slots: 4}, map[string]handler{"endless": c.endless(t, 10*time.Millisecond)})
 	for _, pod := range pods {
-		enqueue(t, pod, of("endless"), runner.Lane("l"))
+		enqueue(t, pod, rawArgs("endless"), runner.Lane("l"))
 	}
 	pgtest.Wait(t, "both jobs are running", func() bool { return c.now.Load() == 2 })
 	relimit(t, pool, "l", 0)
@@ -67,9 +67,9 @@ func TestSlotGrantToFullPod(t *testing.T) {
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
-	wait, open := gate(t)
-	held, release := gate(t)
-	at := func(gate <-chan struct{}) does {
+	wait, open := latch(t)
+	held, release := latch(t)
+	at := func(gate <-chan struct{}) handler {
 		return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {
 			case <-gate:
@@ -78,17 +78,17 @@ func TestSlotGrantToFullPod(t *testing.T) {
 			return nil, nil
 		}
 	}
-	has := start(t, pgtest.Connect(t, url), runner.Options{Name: "has", Slots: 2}, map[string]does{"first": at(held), "k": nothing})
-	begun(t, has, of("first"), runner.Lane("one"))
-	waits := start(t, pgtest.Connect(t, url), runner.Options{Name: "waits", Slots: 2}, map[string]does{"long": at(wait), "k": nothing})
-	k := enqueue(t, waits, of("k"), runner.Lane("one"))
+	has := start(t, pgtest.Connect(t, url), runner.Options{Name: "has", Slots: 2}, map[string]handler{"first": at(held), "k": succeed})
+	enqueueStarted(t, has, rawArgs("first"), runner.Lane("one"))
+	waits := start(t, pgtest.Connect(t, url), runner.Options{Name: "waits", Slots: 2}, map[string]handler{"long": at(wait), "k": succeed})
+	k := enqueue(t, waits, rawArgs("k"), runner.Lane("one"))
 	pgtest.Wait(t, "the second pod is waiting", func() bool {
-		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and wants_since is not null)`, waits.Boot())
+		return queryOne[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and wants_since is not null)`, waits.Boot())
 	})
-	begun(t, waits, of("long"))
-	begun(t, waits, of("long"))
+	enqueueStarted(t, waits, rawArgs("long"))
+	enqueueStarted(t, waits, rawArgs("long"))
 	release()
-	is.Equal(ended(t, has, k).State, job.Succeeded) // both the first pod and the lane have a free slot
+	is.Equal(waitEnded(t, has, k).State, job.Succeeded) // both the first pod and the lane have a free slot
 	open()
 }
 
@@ -99,27 +99,27 @@ func TestUnusedSlotsOfStoppingPod(t *testing.T) {
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 2)`)
-	wait, open := gate(t)
-	handlers := map[string]does{
+	wait, open := latch(t)
+	handlers := map[string]handler{
 		"long": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
-		"k":    nothing,
+		"k":    succeed,
 	}
 	o := runner.Options{Slots: 4, ShutdownGrace: time.Minute, HeartbeatEvery: time.Second}
-	stops := make1(t, pgtest.Connect(t, url), o, handlers)
+	stops := newRunner(t, pgtest.Connect(t, url), o, handlers)
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- stops.Run(ctx) }()
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := stops.Ready(); return ready })
-	begun(t, stops, of("long"), runner.Lane("l"))
+	enqueueStarted(t, stops, rawArgs("long"), runner.Lane("l"))
 	pgtest.Wait(t, "the pod has both slots", func() bool {
-		enqueue(t, stops, of("k"), runner.Lane("l"))
-		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and slots = 2)`, stops.Boot())
+		enqueue(t, stops, rawArgs("k"), runner.Lane("l"))
+		return queryOne[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and slots = 2)`, stops.Boot())
 	})
 	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Slots: 4}, handlers)
 	stop()
 	pgtest.Wait(t, "the pod is stopping", func() bool { ready, _ := stops.Ready(); return !ready })
-	is.Equal(ended(t, stays, enqueue(t, stays, of("k"), runner.Lane("l"))).State, job.Succeeded)
+	is.Equal(waitEnded(t, stays, enqueue(t, stays, rawArgs("k"), runner.Lane("l"))).State, job.Succeeded)
 	open()
 	is.NoErr(<-ran)
-	accounted(t, pool)
+	checkSlotCounts(t, pool)
 }

@@ -19,7 +19,7 @@ import (
 // crowd counts concurrently running jobs.
 type crowd struct{ now, most, all atomic.Int64 }
 
-func (c *crowd) handler(d time.Duration) does {
+func (c *crowd) handler(d time.Duration) handler {
 	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		n := c.now.Add(1)
 		defer c.now.Add(-1)
@@ -39,8 +39,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fleet starts n pods on one database, each with its own pool.
-func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[string]does) []*runner.Runner {
+// startPods starts n pods on one database, each with its own pool.
+func startPods(t *testing.T, url string, n int, o runner.Options, handlers map[string]handler) []*runner.Runner {
 	t.Helper()
 	var pods []*runner.Runner
 	for i := range n {
@@ -53,10 +53,10 @@ func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[strin
 	return pods
 }
 
-// accounted fails the test unless the slots that the pods hold add up to the number recorded for each lane.
-func accounted(t *testing.T, pool *pgxpool.Pool) {
+// checkSlotCounts fails the test unless the slots that the pods hold add up to the number recorded for each lane.
+func checkSlotCounts(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	if n := one[int](t, pool, `select count(*)::int from trapeze.lanes l where l.granted <>
+	if n := queryOne[int](t, pool, `select count(*)::int from trapeze.lanes l where l.granted <>
 		coalesce((select sum(slots) from trapeze.slot_grants g where g.lane = l.name), 0)`); n > 0 {
 		t.Errorf("%d lanes have a wrong slot count", n)
 	}
@@ -72,16 +72,16 @@ func TestLaneLimitAcrossPods(t *testing.T) {
 			pool := pgtest.Connect(t, url)
 			exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', $1)`, slots)
 			var c crowd
-			pods := fleet(t, url, 4, runner.Options{Slots: 4}, map[string]does{"k": c.handler(10 * time.Millisecond)})
+			pods := startPods(t, url, 4, runner.Options{Slots: 4}, map[string]handler{"k": c.handler(10 * time.Millisecond)})
 			for i := range narrowJobs {
-				enqueue(t, pods[i%4], of("k"), runner.Lane("narrow"))
+				enqueue(t, pods[i%4], rawArgs("k"), runner.Lane("narrow"))
 			}
 			quiet(t, pool)
 			is.Equal(c.all.Load(), int64(narrowJobs))
 			is.Equal(c.most.Load(), int64(slots)) // all slots were used, and the limit was never exceeded
-			accounted(t, pool)
+			checkSlotCounts(t, pool)
 			pgtest.Wait(t, "idle pods return their slots", func() bool {
-				return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
+				return queryOne[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 			})
 		})
 	}
@@ -92,18 +92,18 @@ func TestIdlePodSlotRequests(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 2)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{"k": nothing})
-	enqueue(t, r, of("k"), runner.Lane("narrow"))
+	r := start(t, pool, runner.Options{PollEvery: time.Hour, HeartbeatEvery: 50 * time.Millisecond}, map[string]handler{"k": succeed})
+	enqueue(t, r, rawArgs("k"), runner.Lane("narrow"))
 	quiet(t, pool)
 	pgtest.Wait(t, "the slot is returned after an idle heartbeat", func() bool {
-		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
+		return queryOne[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 	})
 	// The pod may request slots one more time, either because its own notification arrives late on a busy machine or after polling for
 	// skipped rows.
 	pgtest.Wait(t, "ten heartbeats pass without a request for slots", func() bool {
-		asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
+		asked := queryOne[int64](t, pool, `select asked from trapeze.slot_grants`)
 		heartbeats(t, pool, r, 10)
-		return one[int64](t, pool, `select asked from trapeze.slot_grants`) == asked
+		return queryOne[int64](t, pool, `select asked from trapeze.slot_grants`) == asked
 	})
 }
 
@@ -112,7 +112,7 @@ func heartbeats(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, n int) {
 	t.Helper()
 	for range n {
 		sent := func() time.Time {
-			return one[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, r.Boot())
+			return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, r.Boot())
 		}
 		before := sent()
 		pgtest.Wait(t, "a heartbeat", func() bool { return sent().After(before) })
@@ -126,21 +126,21 @@ func TestLaneSlotsOfDeadPod(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	exec(t, direct, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
 	proxy, cut := cable(t, url)
-	wait, _ := gate(t)
-	falls := start(t, cut, named("falls"), map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	wait, _ := latch(t)
+	falls := start(t, cut, named("falls"), map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		select {
 		case <-wait:
 		case <-ctx.Done():
 		}
 		return nil, context.Cause(ctx)
 	}})
-	first := begun(t, falls, of("k"), runner.Lane("one"))
-	catches := start(t, direct, named("catches"), map[string]does{"k": nothing})
-	second := enqueue(t, catches, of("k"), runner.Lane("one"))
+	first := enqueueStarted(t, falls, rawArgs("k"), runner.Lane("one"))
+	catches := start(t, direct, named("catches"), map[string]handler{"k": succeed})
+	second := enqueue(t, catches, rawArgs("k"), runner.Lane("one"))
 	proxy.Blackhole()
-	is.Equal(ended(t, catches, first).State, job.Succeeded)
-	is.Equal(ended(t, catches, second).State, job.Succeeded)
-	accounted(t, direct)
+	is.Equal(waitEnded(t, catches, first).State, job.Succeeded)
+	is.Equal(waitEnded(t, catches, second).State, job.Succeeded)
+	checkSlotCounts(t, direct)
 	proxy.Pass()
 }
 
@@ -164,15 +164,15 @@ func TestMoreLimitedLanesThanSlots(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) select 'tenant-' || n, 1 from generate_series(1, 300) n`)
 	var seen crowd
-	pods := fleet(t, url, 2, runner.Options{Slots: 3, PollEvery: time.Hour, LeaseFor: time.Minute}, map[string]does{"k": seen.handler(time.Millisecond)})
+	pods := startPods(t, url, 2, runner.Options{Slots: 3, PollEvery: time.Hour, LeaseFor: time.Minute}, map[string]handler{"k": seen.handler(time.Millisecond)})
 	is.NoErr(pods[0].Tx(t.Context(), func(tx pgx.Tx) error {
 		for n := range 60 {
-			if _, err := pods[0].EnqueueTx(t.Context(), tx, of("k"), runner.Lane(fmt.Sprint("tenant-", 1+5*n))); err != nil {
+			if _, err := pods[0].EnqueueTx(t.Context(), tx, rawArgs("k"), runner.Lane(fmt.Sprint("tenant-", 1+5*n))); err != nil {
 				return err
 			}
 		}
 		return nil
 	}))
 	pgtest.Wait(t, "all jobs have run", func() bool { return seen.all.Load() == 60 })
-	accounted(t, pool)
+	checkSlotCounts(t, pool)
 }

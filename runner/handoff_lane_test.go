@@ -22,9 +22,9 @@ func TestSlotFreedByChainMove(t *testing.T) {
 			url := pgtest.URL(t)
 			pool := pgtest.Connect(t, url)
 			exec(t, pool, `insert into trapeze.lanes (name, `+limit+`) values ('one', 1)`)
-			wait, open := gate(t)
-			long, end := gate(t)
-			at := func(gate <-chan struct{}) does {
+			wait, open := latch(t)
+			long, end := latch(t)
+			at := func(gate <-chan struct{}) handler {
 				return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 					select {
 					case <-gate:
@@ -34,15 +34,15 @@ func TestSlotFreedByChainMove(t *testing.T) {
 				}
 			}
 			o := silent
-			pod := start(t, pgtest.Connect(t, url), o, map[string]does{"first": at(wait), "long": at(long), "k": nothing})
-			begun(t, pod, runner.Chain(of("first"), runner.Step(of("long"), runner.Lane("default"))), runner.Lane("one"))
-			k := enqueue(t, pod, of("k"), runner.Lane("one"))
+			pod := start(t, pgtest.Connect(t, url), o, map[string]handler{"first": at(wait), "long": at(long), "k": succeed})
+			enqueueStarted(t, pod, runner.Chain(rawArgs("first"), runner.Step(rawArgs("long"), runner.Lane("default"))), runner.Lane("one"))
+			k := enqueue(t, pod, rawArgs("k"), runner.Lane("one"))
 			is.Equal(get(t, pod, k).State, job.Pending)
-			other := make1(t, pool, silent, nil)
-			is.Equal(ended(t, other, enqueue(t, other, of("k"), runner.Foreign())).State, job.Succeeded) // the claims for k's notification are over
+			other := newRunner(t, pool, silent, nil)
+			is.Equal(waitEnded(t, other, enqueue(t, other, rawArgs("k"), runner.Foreign())).State, job.Succeeded) // the claims for k's notification are over
 			began := time.Now()
 			open()
-			is.Equal(ended(t, pod, k).State, job.Succeeded)
+			is.Equal(waitEnded(t, pod, k).State, job.Succeeded)
 			is.True(time.Since(began) < 10*time.Second) // without waiting for the next heartbeat or poll
 			end()
 		})

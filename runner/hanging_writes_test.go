@@ -17,14 +17,14 @@ func TestStopJobWithHangingWrites(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	in := make(chan struct{})
-	r := start(t, pool, runner.Options{StuckAfter: 500 * time.Millisecond}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{StuckAfter: 500 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 			close(in)
 			_, err := tx.Exec(ctx, `select pg_sleep(40)`)
 			return err
 		}), nil
 	}}, runner.Timeout(time.Second))
-	id := enqueue(t, r, of("k"))
+	id := enqueue(t, r, rawArgs("k"))
 	<-in
 	_, err := r.Admin().Stop(t.Context(), id, "me")
 	if err != nil {

@@ -60,11 +60,11 @@ var heldCalls = []heldCall{
 		return err
 	}, "not found"},
 	{"Enqueue", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error {
-		_, err := r.Enqueue(ctx, of("other"), runner.Foreign(), runner.Unique("u", runner.WhileActive))
+		_, err := r.Enqueue(ctx, rawArgs("other"), runner.Foreign(), runner.Unique("u", runner.WhileActive))
 		return err
 	}, ""},
 	{"EnqueueTx", func(ctx context.Context, r *runner.Runner, _ *raw, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, of("other"), runner.Foreign())
+		_, err := r.EnqueueTx(ctx, tx, rawArgs("other"), runner.Foreign())
 		return err
 	}, ""},
 	{"EnqueueMany", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error {
@@ -113,7 +113,7 @@ func TestCallsInsideOwnTransaction(t *testing.T) {
 		return nil
 	}
 	ready := make(chan struct{})
-	r = start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r = start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-ready
 		return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error { return check(ctx, "InTx", j, tx, heldCalls) }), errors.Join(
 			j.Tx(ctx, func(tx pgx.Tx) error { return check(ctx, "Job.Tx", j, tx, heldCalls) }, nil),
@@ -121,5 +121,5 @@ func TestCallsInsideOwnTransaction(t *testing.T) {
 		)
 	}})
 	close(ready)
-	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
 }

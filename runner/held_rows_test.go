@@ -14,12 +14,12 @@ import (
 func TestFinishBesideLockedJobRows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{Slots: 8}, map[string]does{"locked": func(context.Context, *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{Slots: 8}, map[string]handler{"locked": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
-	}, "free": nothing})
-	a, b := enqueue(t, r, of("locked")), enqueue(t, r, of("locked"))
+	}, "free": succeed})
+	a, b := enqueue(t, r, rawArgs("locked")), enqueue(t, r, rawArgs("locked"))
 	inState(t, r, a, job.Running)
 	inState(t, r, b, job.Running)
 	tx, err := pool.Begin(t.Context())
@@ -32,7 +32,7 @@ func TestFinishBesideLockedJobRows(t *testing.T) {
 	}
 	open()
 	time.Sleep(500 * time.Millisecond) // time for the pod to skip the locked rows, because that cannot be observed
-	id := enqueue(t, r, of("free"))
+	id := enqueue(t, r, rawArgs("free"))
 	pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }
 
@@ -40,9 +40,9 @@ func TestFinishBesideLockedJobRows(t *testing.T) {
 func TestFinishBesideLockedSubject(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{Slots: 8}, map[string]does{"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-		return runner.Then(of("step"), runner.Subject("taken")), nil
-	}, "step": nothing, "free": nothing})
+	r := start(t, pool, runner.Options{Slots: 8}, map[string]handler{"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Then(rawArgs("step"), runner.Subject("taken")), nil
+	}, "step": succeed, "free": succeed})
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -51,17 +51,17 @@ func TestFinishBesideLockedSubject(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('step', 'taken', 0, 1, 'running')`); err != nil {
 		t.Fatal(err)
 	}
-	parent := enqueue(t, r, of("parent"))
+	parent := enqueue(t, r, rawArgs("parent"))
 	pgtest.Wait(t, "its finish is waiting", func() bool {
-		return one[int](t, pool, `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'`) > 0
+		return queryOne[int](t, pool, `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'`) > 0
 	})
 	for range 3 {
-		id := enqueue(t, r, of("free"))
+		id := enqueue(t, r, rawArgs("free"))
 		pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ended(t, r, parent)
+	waitEnded(t, r, parent)
 	quiet(t, pool)
 }

@@ -7,46 +7,46 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// raw is a job whose kind is chosen at run time, and does is a handler for it.
+// raw is a job whose kind is chosen at run time, and handler runs it.
 type (
-	raw    = runner.Job[runner.Raw]
-	does   = runner.Func[runner.Raw]
-	tester = podtest.Tester
-	endOf  = podtest.End
+	raw     = runner.Job[runner.Raw]
+	handler = runner.Func[runner.Raw]
+	tester  = podtest.Tester
+	endOf   = podtest.End
 )
 
 var (
-	make1        = podtest.Make
-	start        = podtest.Start
-	run          = podtest.Run
-	of           = podtest.Of
-	gate         = podtest.Gate
-	nothing      = podtest.Nothing
-	enqueue      = podtest.Enqueue
-	get          = podtest.Get
-	begun        = podtest.Begun
-	inState      = podtest.InState
-	ended        = podtest.Ended
-	told         = podtest.Events
-	why          = podtest.Why
-	message      = podtest.Message
-	text         = podtest.Text
-	scraped      = podtest.Scraped
-	value        = podtest.Value
-	finished     = podtest.Finished
-	allCounted   = podtest.AllCounted
-	exec         = podtest.Exec
-	quiet        = podtest.Quiet
-	running      = podtest.Running
-	counted      = podtest.Counted
-	checkHistory = podtest.CheckHistory
+	newRunner      = podtest.New
+	start          = podtest.Start
+	run            = podtest.Run
+	rawArgs        = podtest.RawArgs
+	latch          = podtest.Latch
+	succeed        = podtest.Succeed
+	enqueue        = podtest.Enqueue
+	get            = podtest.Get
+	enqueueStarted = podtest.EnqueueStarted
+	inState        = podtest.InState
+	waitEnded      = podtest.WaitEnded
+	eventsOf       = podtest.Events
+	reasonOf       = podtest.ReasonOf
+	message        = podtest.Message
+	deref          = podtest.Deref
+	scraped        = podtest.Scraped
+	metricValue    = podtest.MetricValue
+	finished       = podtest.Finished
+	allCounted     = podtest.AllCounted
+	exec           = podtest.Exec
+	quiet          = podtest.Quiet
+	running        = podtest.Running
+	counted        = podtest.Counted
+	checkHistory   = podtest.CheckHistory
 )
 
 const takesClaim = podtest.TakesClaim
 
-func one[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
+func queryOne[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
-	return podtest.One[T](t, pool, sql, args...)
+	return podtest.QueryOne[T](t, pool, sql, args...)
 }
 
 func column[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) []T {

@@ -14,14 +14,14 @@ func TestScheduledJobIDTaken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{"k": nothing})
+	r := start(t, pool, named("a"), map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	done := func(n int) {
-		pgtest.Wait(t, "the schedule has fired", func() bool { return one[int](t, pool, `select count(*) from trapeze.done`) >= n })
+		pgtest.Wait(t, "the schedule has fired", func() bool { return queryOne[int](t, pool, `select count(*) from trapeze.done`) >= n })
 	}
 	done(1)
 	occupy(t, pool, 900)
-	done(one[int](t, pool, `select count(*) from trapeze.done`) + 3)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'failed'`), 0)
+	done(queryOne[int](t, pool, `select count(*) from trapeze.done`) + 3)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'failed'`), 0)
 }

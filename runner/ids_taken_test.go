@@ -43,7 +43,7 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 	inTx := func(options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
 		return func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, _ string) error {
 			return r.Tx(t.Context(), func(tx pgx.Tx) error {
-				_, err := r.EnqueueTx(t.Context(), tx, of("plain"), options...)
+				_, err := r.EnqueueTx(t.Context(), tx, rawArgs("plain"), options...)
 				return err
 			})
 		}
@@ -66,15 +66,15 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 		jobs int  // number of resulting jobs
 		late bool // the ids are taken while the first job is running
 	}{
-		"a job that starts at once": {submits(of("plain")), 1, false},
-		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1, false},
+		"a job that starts at once": {submits(rawArgs("plain")), 1, false},
+		"a job that is delayed":     {submits(rawArgs("plain"), runner.Delay(time.Millisecond)), 1, false},
 		"a job with keys": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, key string) error {
 			options := []runner.EnqueueOption{runner.IdempotencyKey(key), runner.Unique(key, runner.WhileActive)}
-			made, err := r.Enqueue(t.Context(), of("plain"), options...)
+			made, err := r.Enqueue(t.Context(), rawArgs("plain"), options...)
 			if err != nil {
 				return err
 			}
-			s, err := r.Enqueue(t.Context(), of("plain"), options...)
+			s, err := r.Enqueue(t.Context(), rawArgs("plain"), options...)
 			if s.ID != made.ID || !s.Duplicate {
 				t.Errorf("the keys belong to job %d, want %d", s.ID, made.ID)
 			}
@@ -85,7 +85,7 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 			if err := inTx(runner.Unique(key, runner.WhileActive), runner.IdempotencyKey(key))(t, pool, r, key); err != nil {
 				return err
 			}
-			if n := one[int](t, pool, `select count(*) from trapeze.submissions s join trapeze.jobs j on j.id = s.job_id where j.kind <> 'plain'`); n > 0 {
+			if n := queryOne[int](t, pool, `select count(*) from trapeze.submissions s join trapeze.jobs j on j.id = s.job_id where j.kind <> 'plain'`); n > 0 {
 				t.Error("the key belongs to another pod's job")
 			}
 			return nil
@@ -106,10 +106,10 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 		}, 250, false},
 		"many jobs in the caller's transaction":         {manyInTx(20), 20, false},
 		"many jobs by COPY in the caller's transaction": {manyInTx(250), 250, false},
-		"a next step":                 {submits(of("chains")), 2, true},
-		"a next step with writes":     {submits(of("writes")), 2, true},
-		"the children and their join": {submits(of("fans", "5")), 7, true},
-		"the children, by COPY":       {submits(of("fans", "250")), 252, true},
+		"a next step":                 {submits(rawArgs("chains")), 2, true},
+		"a next step with writes":     {submits(rawArgs("writes")), 2, true},
+		"the children and their join": {submits(rawArgs("fans", "5")), 7, true},
+		"the children, by COPY":       {submits(rawArgs("fans", "250")), 252, true},
 		"the job of a schedule": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
 			_, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 			return err
@@ -128,15 +128,15 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 					occupy(t, pool, 3)
 				}
 			}
-			r := start(t, pool, o, map[string]does{
-				"plain": nothing,
+			r := start(t, pool, o, map[string]handler{
+				"plain": succeed,
 				"chains": func(context.Context, *raw) (*runner.Outcome, error) {
 					take()
-					return runner.Then(of("plain")).Result("kept"), nil
+					return runner.Then(rawArgs("plain")).Result("kept"), nil
 				},
 				"writes": func(context.Context, *raw) (*runner.Outcome, error) {
 					take()
-					return runner.Then(of("plain")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+					return runner.Then(rawArgs("plain")).InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into rows values (1)`)
 						return err
 					}), nil
@@ -147,7 +147,7 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 					if strings.TrimSpace(string(j.Args.JSON)) == "250" {
 						n = 250
 					}
-					return runner.FanOut(many("plain", n)...).Join(of("plain")), nil
+					return runner.FanOut(many("plain", n)...).Join(rawArgs("plain")), nil
 				},
 			})
 			exec(t, pool, `create table rows (n int)`)
@@ -159,7 +159,7 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 			done := func(n int) {
 				t.Helper()
 				pgtest.Wait(t, "all jobs have ended", func() bool {
-					return one[int](t, pool, `select count(*) from trapeze.done`) >= n
+					return queryOne[int](t, pool, `select count(*) from trapeze.done`) >= n
 				})
 			}
 			is.NoErr(c.does(t, pool, r, "first"))
@@ -169,11 +169,11 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 			}
 			is.NoErr(c.does(t, pool, r, "second"))
 			done(2 * c.jobs)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind <> 'theirs'`), 2*c.jobs)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*c.jobs)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.parked where kind = 'theirs'`), one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'theirs'`))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind <> 'theirs'`), 2*c.jobs)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*c.jobs)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.parked where kind = 'theirs'`), queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'theirs'`))
 			if c.jobs == 2 && name == "a next step with writes" {
-				is.Equal(one[int](t, pool, `select count(*) from rows`), 2)
+				is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 2)
 			}
 			pgtest.Wait(t, "no id counts as in flight", func() bool {
 				known := map[job.Lease]bool{}
@@ -200,8 +200,8 @@ func TestReadBackFindsOtherJob(t *testing.T) {
 			proxy, pool := cable(t, url)
 			o := named("a")
 			o.LeaseFor = 6 * time.Second
-			r := start(t, pool, o, map[string]does{"kind-a": nothing})
-			ended(t, r, enqueue(t, r, of("kind-a")))
+			r := start(t, pool, o, map[string]handler{"kind-a": succeed})
+			waitEnded(t, r, enqueue(t, r, rawArgs("kind-a")))
 			// The commit reaches the server, but a failover discards it before the pod reads it back. A second insert stays.
 			exec(t, direct, `create sequence inserts`)
 			exec(t, direct, `create function take_back() returns trigger language plpgsql as $$
@@ -224,7 +224,7 @@ func TestReadBackFindsOtherJob(t *testing.T) {
 			}
 			got := make(chan int64, 1)
 			go func() {
-				made, err := r.Enqueue(t.Context(), of("kind-a", `"args-of-a"`), options...)
+				made, err := r.Enqueue(t.Context(), rawArgs("kind-a", `"args-of-a"`), options...)
 				if err != nil {
 					t.Error(err)
 				}
@@ -232,8 +232,8 @@ func TestReadBackFindsOtherJob(t *testing.T) {
 			}()
 			<-cut
 			id := <-got
-			is.Equal(ended(t, r, id).Kind, "kind-a")
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'theirs'`), 1)
+			is.Equal(waitEnded(t, r, id).Kind, "kind-a")
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'theirs'`), 1)
 		})
 	}
 }

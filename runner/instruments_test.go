@@ -31,13 +31,13 @@ func TestFleetBacklogMetrics(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('slow', 0)`)
-	a := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	a := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	pgtest.Wait(t, "both pods exist", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 2
+		return queryOne[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 2
 	})
 	for range 3 {
-		enqueue(t, a, of("k"), runner.Lane("slow"))
+		enqueue(t, a, rawArgs("k"), runner.Lane("slow"))
 	}
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = (select min(id) from trapeze.live)`)
 	exec(t, pool, `update trapeze.live set ready_at = 'epoch' where id = (select max(id) from trapeze.live)`)
@@ -54,7 +54,7 @@ func TestManyScrapesAreOneStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var o overheard
-	r := make1(t, o.pool(t), runner.Options{}, nil)
+	r := newRunner(t, o.pool(t), runner.Options{}, nil)
 	asked := func() (n int) { return o.so()["select n.name, (select count(*)::int from ("] }
 	began := time.Now()
 	for range 20 {
@@ -68,7 +68,7 @@ func TestScrapeDuringDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	proxy, cut := cable(t, pgtest.URL(t))
-	r := make1(t, cut, runner.Options{}, nil)
+	r := newRunner(t, cut, runner.Options{}, nil)
 	proxy.Blackhole()
 	defer proxy.Pass()
 	began := time.Now()
@@ -84,21 +84,21 @@ func TestCountersInNormalOperation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"first":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("second")), nil },
-		"second": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"first":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("second")), nil },
+		"second": succeed,
 		"fails":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
 	})
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := r.Ready(); return ready })
-	enqueue(t, r, of("first"))
-	_, err := r.EnqueueMany(t.Context(), []job.Args{of("fails"), of("fails")}) // these jobs are claimed by a poll
+	enqueue(t, r, rawArgs("first"))
+	_, err := r.EnqueueMany(t.Context(), []job.Args{rawArgs("fails"), rawArgs("fails")}) // these jobs are claimed by a poll
 	is.NoErr(err)
 	quiet(t, pool)
-	pgtest.Wait(t, "every end is counted", func() bool { return value(t, r, "trapeze_jobs_finished_total") == 4 })
-	is.Equal(value(t, r, "trapeze_jobs_enqueued_total"), 3.0) // a next step is not a submission
-	is.True(value(t, r, "trapeze_claims_total") >= 2)
-	is.Equal(value(t, r, "trapeze_handoffs_total"), 4.0)
-	is.True(value(t, r, "trapeze_handoff_seconds") >= 1)
-	is.Equal(value(t, r, "trapeze_run_seconds"), 4.0)
-	is.Equal(value(t, r, "trapeze_wait_seconds"), value(t, r, "trapeze_claims_total")) // one wait per claim
+	pgtest.Wait(t, "every end is counted", func() bool { return metricValue(t, r, "trapeze_jobs_finished_total") == 4 })
+	is.Equal(metricValue(t, r, "trapeze_jobs_enqueued_total"), 3.0) // a next step is not a submission
+	is.True(metricValue(t, r, "trapeze_claims_total") >= 2)
+	is.Equal(metricValue(t, r, "trapeze_handoffs_total"), 4.0)
+	is.True(metricValue(t, r, "trapeze_handoff_seconds") >= 1)
+	is.Equal(metricValue(t, r, "trapeze_run_seconds"), 4.0)
+	is.Equal(metricValue(t, r, "trapeze_wait_seconds"), metricValue(t, r, "trapeze_claims_total")) // one wait per claim
 }

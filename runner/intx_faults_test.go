@@ -86,16 +86,16 @@ func TestFaultInsideJobTransaction(t *testing.T) {
 	inTx := func(ctx context.Context, j *raw, checkpoint any) error {
 		return j.Tx(ctx, func(tx pgx.Tx) error { return counting(of2(j))(ctx, tx) }, checkpoint)
 	}
-	handlers := map[string]does{
+	handlers := map[string]handler{
 		"in-tx": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(counting(of2(j))), nil
 		},
 		"fan-out": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("child")).InTx(counting(of2(j))), nil
+			return runner.FanOut(rawArgs("child")).InTx(counting(of2(j))), nil
 		},
 		"tx":         func(ctx context.Context, j *raw) (*runner.Outcome, error) { return nil, inTx(ctx, j, nil) },
 		"checkpoint": func(ctx context.Context, j *raw) (*runner.Outcome, error) { return nil, inTx(ctx, j, 1) },
-		"child":      nothing,
+		"child":      succeed,
 	}
 	r := start(t, pool, runner.Options{Slots: 1}, handlers, runner.Retry(1, soon), runner.Timeout(20*time.Second))
 	for _, kind := range []string{"in-tx", "fan-out", "tx", "checkpoint"} {
@@ -103,12 +103,12 @@ func TestFaultInsideJobTransaction(t *testing.T) {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				is := is.New(t)
 				calls.Store(0)
-				j := ended(t, r, enqueue(t, r, of(kind, `"`+name+`"`)))
+				j := waitEnded(t, r, enqueue(t, r, rawArgs(kind, `"`+name+`"`)))
 				is.Equal(j.State, job.Failed)
 				is.Equal(*j.Reason, job.ReasonError)
 				is.True(strings.Contains(message(j), fault.says))
 				is.Equal(calls.Load(), int64(1))
-				is.Equal(one[int](t, pool, `select count(*) from rows`), 0)
+				is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 0)
 			})
 		}
 	}
@@ -123,14 +123,14 @@ func TestTransactionBreaksConnectionEachTime(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var calls atomic.Int64
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 			calls.Add(1)
 			_, err := tx.Exec(ctx, `select pg_terminate_backend(pg_backend_pid())`)
 			return err
 		}), nil
 	}}, runner.Retry(1, soon))
-	j := ended(t, r, enqueue(t, r, of("k")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), "57P01"))
 	is.Equal(calls.Load(), int64(9))
@@ -143,7 +143,7 @@ func TestTransactionTimeoutAttempts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
 	}}, runner.Retry(1, soon))
 	exec(t, pool, `create sequence ends;
@@ -151,10 +151,10 @@ func TestTransactionTimeoutAttempts(t *testing.T) {
 			if nextval('ends') = 1 then raise 'for once' using errcode = '25P04'; end if; return old;
 		end $$;
 		create trigger once before delete on trapeze.live for each row execute function once()`)
-	j := ended(t, r, enqueue(t, r, of("k")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 1)
-	is.True(one[int64](t, pool, `select last_value from ends`) > 1)
+	is.True(queryOne[int64](t, pool, `select last_value from ends`) > 1)
 }
 
 // A handler that begins transactions on the pool and never ends them starves later ones. Their errors name the pool.
@@ -165,14 +165,14 @@ func TestTransactionOnExhaustedPool(t *testing.T) {
 	unended, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	done := func(context.Context, pgx.Tx) error { return nil }
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"in-tx": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(done), nil },
 		"tx": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(tx pgx.Tx) error { return done(ctx, tx) }, nil)
 		},
 	}, runner.Timeout(100*time.Millisecond))
 	for _, kind := range []string{"in-tx", "tx"} {
-		j := ended(t, r, enqueue(t, r, of(kind)))
+		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(*j.Reason, job.ReasonTimeout)
 		is.True(strings.Contains(message(j), "all connections of the pool (1) stayed in use"))
 	}

@@ -26,18 +26,18 @@ func TestCancelBetweenInTxStatements(t *testing.T) {
 		if j.Args.Name != at {
 			return
 		}
-		before := one[int](t, pool, waitForLocks)
+		before := queryOne[int](t, pool, waitForLocks)
 		go func() {
 			_, err := r.Admin().Cancel(context.WithoutCancel(ctx), j.ID(), "ann")
 			cancelled <- err
 		}()
 		pgtest.Wait(t, "the cancellation has finished or is waiting", func() bool {
-			return len(cancelled) == 1 || one[int](t, pool, waitForLocks) > before
+			return len(cancelled) == 1 || queryOne[int](t, pool, waitForLocks) > before
 		})
 	}
-	handler := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	work := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		cancel(ctx, j, "before the transaction")
-		return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+		return runner.Then(rawArgs("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
 			cancel(ctx, j, "before the first")
 			_, err := tx.Exec(ctx, `insert into mine values ($1, 1)`, j.ID())
 			cancel(ctx, j, "between two")
@@ -48,23 +48,23 @@ func TestCancelBetweenInTxStatements(t *testing.T) {
 			return err
 		}), nil
 	}
-	handlers := map[string]does{"next": nothing}
+	handlers := map[string]handler{"next": succeed}
 	moments := map[string]job.State{"before the transaction": job.Cancelled, "before the first": "", "between two": "", "before the end": ""}
 	for at := range moments {
 		handlers[kindOf(at)] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			j.Args.Name = at
-			return handler(ctx, j)
+			return work(ctx, j)
 		}
 	}
 	r = start(t, pool, runner.Options{}, handlers)
 	for at, want := range moments {
 		is := is.New(t)
-		id := enqueue(t, r, of(kindOf(at)))
-		state, err := ended(t, r, id).State, <-cancelled
+		id := enqueue(t, r, rawArgs(kindOf(at)))
+		state, err := waitEnded(t, r, id).State, <-cancelled
 		if want != "" {
 			is.Equal(state, want)
 		}
-		rows, next := one[int](t, pool, `select count(*) from mine where job = $1`, id), one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
+		rows, next := queryOne[int](t, pool, `select count(*) from mine where job = $1`, id), queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		t.Logf("%s: %s, the command: %v", at, state, err)
 		if state == job.Succeeded {
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // the cancel command came too late and reports that
@@ -109,18 +109,18 @@ func TestLateCommitAndRetry(t *testing.T) {
 		_, err := tx.Exec(ctx, insert, j.ID())
 		return err
 	}
-	handlers := map[string]does{
+	handlers := map[string]handler{
 		"InTx": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error { return exec1(ctx, tx, j) }), nil
+			return runner.Then(rawArgs("next")).InTx(func(ctx context.Context, tx pgx.Tx) error { return exec1(ctx, tx, j) }), nil
 		},
 		"Write": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.Then(of("next")).WriteBatch(statement(j)), nil
+			return runner.Then(rawArgs("next")).WriteBatch(statement(j)), nil
 		},
 		"Job.Tx": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.Then(of("next")), j.Tx(ctx, func(tx pgx.Tx) error { return exec1(ctx, tx, j) }, 1)
+			return runner.Then(rawArgs("next")), j.Tx(ctx, func(tx pgx.Tx) error { return exec1(ctx, tx, j) }, 1)
 		},
 		"Job.Write": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.Then(of("next")), j.Write(ctx, 1, statement(j))
+			return runner.Then(rawArgs("next")), j.Write(ctx, 1, statement(j))
 		},
 	}
 	url := pgtest.URL(t)
@@ -143,10 +143,10 @@ func TestLateCommitAndRetry(t *testing.T) {
 		"rolled back": {`select pg_terminate_backend(pid) from pg_locks l join pg_database d on d.oid = l.database where datname = current_database() and objid = 42`,
 			[]string{"Write", "Job.Tx"}},
 	}
-	kinds := map[string]does{"next": nothing}
+	kinds := map[string]handler{"next": succeed}
 	for name := range cases {
-		for how, handler := range handlers {
-			kinds[kindOf(how+" "+name)] = handler // a kind whose statement waited for a lock is committed alone for a minute
+		for how, work := range handlers {
+			kinds[kindOf(how+" "+name)] = work // a kind whose statement waited for a lock is committed alone for a minute
 		}
 	}
 	r := start(t, cut, runner.Options{}, kinds)
@@ -155,22 +155,22 @@ func TestLateCommitAndRetry(t *testing.T) {
 			t.Run(how+" "+name, func(t *testing.T) {
 				is := is.New(t)
 				exec(t, direct, `insert into closed default values; alter sequence tries restart`)
-				id := enqueue(t, r, of(kindOf(how+" "+name)))
+				id := enqueue(t, r, rawArgs(kindOf(how+" "+name)))
 				hangs := `select count(*)::int from pg_locks l join pg_database d on d.oid = l.database where datname = current_database() and locktype = 'advisory' and objid = 42`
-				pgtest.Wait(t, "the commit hangs", func() bool { return one[int](t, direct, hangs) == 1 })
+				pgtest.Wait(t, "the commit hangs", func() bool { return queryOne[int](t, direct, hangs) == 1 })
 				proxy.Reset()
-				pgtest.Wait(t, "the retry is waiting behind it", func() bool { return one[int](t, direct, waitForLocks) == 1 })
-				is.Equal(one[int](t, direct, hangs), 1) // the first commit is still in progress
+				pgtest.Wait(t, "the retry is waiting behind it", func() bool { return queryOne[int](t, direct, waitForLocks) == 1 })
+				is.Equal(queryOne[int](t, direct, hangs), 1) // the first commit is still in progress
 				exec(t, direct, c.late)
 				exec(t, direct, `delete from closed`)
-				is.Equal(ended(t, r, id).State, job.Succeeded)
-				is.Equal(one[int](t, direct, `select count(*) from mine where job = $1`, id), 1)
+				is.Equal(waitEnded(t, r, id).State, job.Succeeded)
+				is.Equal(queryOne[int](t, direct, `select count(*) from mine where job = $1`, id), 1)
 				want := 1
 				if name == "rolled back" {
 					want = 2
 				}
-				is.Equal(one[int](t, direct, `select try from mine where job = $1`, id), want)
-				is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where parent_id = $1`, id), 1)
+				is.Equal(queryOne[int](t, direct, `select try from mine where job = $1`, id), want)
+				is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where parent_id = $1`, id), 1)
 				quiet(t, direct) // the next step may still be running
 			})
 		}

@@ -42,27 +42,27 @@ func TestRolledBackFinishWrites(t *testing.T) {
 		"a-deadline-of-its-own": {func(ctx context.Context, tx pgx.Tx) error { calls.Add(1); return context.DeadlineExceeded }, "deadline"},
 		"its-own-commit":        {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, "closed"},
 	}
-	handlers := map[string]does{"child": nothing}
+	handlers := map[string]handler{"child": succeed}
 	for name, e := range endings {
 		handlers[name] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.Then(of("child")).Result("done").InTx(e.write), nil
+			return runner.Then(rawArgs("child")).Result("done").InTx(e.write), nil
 		}
 	}
 	r := start(t, pool, runner.Options{Slots: 1}, handlers)
 	for name, e := range endings {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			j := ended(t, r, enqueue(t, r, of(name), runner.Subject("s")))
+			j := waitEnded(t, r, enqueue(t, r, rawArgs(name), runner.Subject("s")))
 			is.Equal(j.State, job.Failed)
 			is.True(strings.Contains(message(j), e.says))
 			is.Equal(string(j.Result), "")
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child was inserted
-			is.Equal(one[int](t, pool, `select count(*) from unique_rows where n = 2`), 0)                 // no row was written
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child was inserted
+			is.Equal(queryOne[int](t, pool, `select count(*) from unique_rows where n = 2`), 0)                 // no row was written
 		})
 	}
 	is := is.New(t)
-	is.Equal(calls.Load(), int64(1))                                       // a handler error that looks like a network error does not rerun the transaction
-	is.Equal(ended(t, r, enqueue(t, r, of("child"))).State, job.Succeeded) // the slot is free
+	is.Equal(calls.Load(), int64(1))                                                // a handler error that looks like a network error does not rerun the transaction
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("child"))).State, job.Succeeded) // the slot is free
 	checkHistory(t, pool, r)
 }
 
@@ -78,7 +78,7 @@ func TestFinishWriteOrder(t *testing.T) {
 		}
 	}
 	fails := func(context.Context, pgx.Tx) error { return errors.New("no") }
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"both": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(note("first")).InTx(note("second")).InTx(note("third")), nil
 		},
@@ -89,10 +89,10 @@ func TestFinishWriteOrder(t *testing.T) {
 			return runner.Done(nil).InTx(note("not written")).InTx(fails), nil
 		},
 	})
-	is.Equal(ended(t, r, enqueue(t, r, of("both"))).State, job.Succeeded)
-	is.Equal(ended(t, r, enqueue(t, r, of("first-fails"))).State, job.Failed)
-	is.Equal(ended(t, r, enqueue(t, r, of("second-fails"))).State, job.Failed)
-	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by id) from notes`), "first second third")
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("both"))).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("first-fails"))).State, job.Failed)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("second-fails"))).State, job.Failed)
+	is.Equal(queryOne[string](t, pool, `select string_agg(what, ' ' order by id) from notes`), "first second third")
 }
 
 // A transaction opened inside another transaction of the same job would deadlock, so it is rejected. A concurrent transaction waits its
@@ -107,7 +107,7 @@ func TestNestedJobTransaction(t *testing.T) {
 		return err
 	}
 	said := make(chan error, 3)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		inside, cancel := context.WithTimeout(ctx, 5*time.Second) // ends the wait if the inner transaction is not rejected
 		defer cancel()
 		err := j.Tx(ctx, func(tx pgx.Tx) error {
@@ -133,12 +133,12 @@ func TestNestedJobTransaction(t *testing.T) {
 			return note(ctx, tx, "last")
 		}), nil
 	}})
-	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
 	for range cap(said) {
 		err := <-said
 		is.True(err != nil && strings.Contains(err.Error(), "a transaction is open"))
 	}
-	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by what) from notes`), "beside first last outside")
+	is.Equal(queryOne[string](t, pool, `select string_agg(what, ' ' order by what) from notes`), "beside first last outside")
 	checkHistory(t, pool, r)
 }
 
@@ -147,7 +147,7 @@ func TestFailedFinishWriteRetry(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (attempt int)`)
-	r := start(t, pool, runner.Options{}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		return runner.Done(j.Attempt()).InTx(func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `insert into rows values ($1)`, j.Attempt()); err != nil || j.Attempt() < 3 {
 				return errors.Join(err, errors.New("not yet"))
@@ -155,8 +155,8 @@ func TestFailedFinishWriteRetry(t *testing.T) {
 			return nil
 		}), nil
 	}}, runner.Retry(3, soon))
-	is.Equal(ended(t, r, enqueue(t, r, of("a"))).State, job.Succeeded)
-	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt wrote a row, exactly once
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("a"))).State, job.Succeeded)
+	is.True(queryOne[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt wrote a row, exactly once
 }
 
 func TestBatchCheckpointAcrossRetries(t *testing.T) {
@@ -164,7 +164,7 @@ func TestBatchCheckpointAcrossRetries(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (n int)`)
-	r := start(t, pool, runner.Options{}, map[string]does{"batches": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"batches": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		var done int
 		if _, err := j.LastCheckpoint(&done); err != nil {
 			return nil, err
@@ -185,12 +185,12 @@ func TestBatchCheckpointAcrossRetries(t *testing.T) {
 		}
 		return runner.Done(done), nil
 	}}, runner.Retry(5, soon))
-	j := ended(t, r, enqueue(t, r, of("batches")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("batches")))
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 3)
 	is.Equal(string(j.Result), "6") // the third attempt started after the sixth batch
-	is.Equal(one[int](t, pool, `select count(*) from rows`), 9)
-	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // no row was written twice
+	is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 9)
+	is.Equal(queryOne[int](t, pool, `select count(distinct n) from rows`), 9) // no row was written twice
 }
 
 // If a handler makes its transaction read-only, the resulting error counts as the handler's error. The transaction is not retried, as it
@@ -204,7 +204,7 @@ func TestJobTransactionSetReadOnly(t *testing.T) {
 		_, err := tx.Exec(ctx, `set transaction read only`)
 		return err
 	}
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"in-tx": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(readOnly), nil },
 		"tx": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(tx pgx.Tx) error { return readOnly(ctx, tx) }, 1)
@@ -213,7 +213,7 @@ func TestJobTransactionSetReadOnly(t *testing.T) {
 	for _, kind := range []string{"in-tx", "tx"} {
 		is := is.New(t)
 		writes.Store(0)
-		j := ended(t, r, enqueue(t, r, of(kind)))
+		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(j.State, job.Failed)
 		is.True(strings.Contains(message(j), "read-only transaction"))
 		is.Equal(writes.Load(), int64(1))
@@ -227,8 +227,8 @@ func TestJobTransactionAfterStop(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (n int)`)
 	got := make(chan error, 1)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
 		got <- j.Tx(context.WithoutCancel(ctx), func(tx pgx.Tx) error {
 			_, err := tx.Exec(context.WithoutCancel(ctx), `insert into rows values (1)`)
@@ -236,11 +236,11 @@ func TestJobTransactionAfterStop(t *testing.T) {
 		}, 1)
 		return nil, nil
 	}})
-	other := make1(t, pool, runner.Options{}, nil)
-	id := begun(t, r, of("a"))
+	other := newRunner(t, pool, runner.Options{}, nil)
+	id := enqueueStarted(t, r, rawArgs("a"))
 	_, err := other.Admin().Stop(t.Context(), id, "")
 	is.NoErr(err)
 	open()
 	is.True(errors.Is(<-got, job.ErrLeaseLost))
-	is.Equal(one[int](t, pool, `select count(*) from rows`), 0) // nothing was written
+	is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 0) // nothing was written
 }

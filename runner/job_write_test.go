@@ -25,7 +25,7 @@ func queued(statements ...string) *pgx.Batch {
 
 // pages returns a handler that writes n pages of two rows, one batch per page, starting after its checkpoint. Rows must be unique, so
 // writing a page twice fails.
-func pages(n int, before func(ctx context.Context, j *raw, page int, b *pgx.Batch) error) does {
+func pages(n int, before func(ctx context.Context, j *raw, page int, b *pgx.Batch) error) handler {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		done, err := last(j)
 		if err != nil {
@@ -56,17 +56,17 @@ func TestPageCheckpointFailedStatement(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, pagesTable)
-	r := start(t, pool, runner.Options{}, map[string]does{"pages": pages(9, func(_ context.Context, j *raw, page int, b *pgx.Batch) error {
+	r := start(t, pool, runner.Options{}, map[string]handler{"pages": pages(9, func(_ context.Context, j *raw, page int, b *pgx.Batch) error {
 		if page == j.Attempt()*3+1 {
 			b.Queue(`select 1/0`)
 		}
 		return nil
 	})}, runner.Retry(5, soon))
-	j := ended(t, r, enqueue(t, r, of("pages")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("pages")))
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 3)
 	is.Equal(string(j.Result), "6") // the third attempt started after the sixth page
-	is.Equal(one[int](t, pool, `select count(*) from pages`), 18)
+	is.Equal(queryOne[int](t, pool, `select count(*) from pages`), 18)
 	checkHistory(t, pool, r)
 }
 
@@ -80,8 +80,8 @@ func TestPageOfFormerOwner(t *testing.T) {
 	exec(t, direct, pagesTable)
 	proxy, cut := cable(t, url)
 	kept, late := make(chan struct{}), make(chan error, 1)
-	wait, open := gate(t)
-	a := start(t, cut, named("a"), map[string]does{"pages": pages(9, func(ctx context.Context, j *raw, page int, b *pgx.Batch) error {
+	wait, open := latch(t)
+	a := start(t, cut, named("a"), map[string]handler{"pages": pages(9, func(ctx context.Context, j *raw, page int, b *pgx.Batch) error {
 		if page <= 3 {
 			return nil
 		}
@@ -90,12 +90,12 @@ func TestPageOfFormerOwner(t *testing.T) {
 		late <- j.Write(context.WithoutCancel(ctx), page, b)
 		return errors.New("late")
 	})}, runner.KeepRunning())
-	id := begun(t, a, of("pages"))
+	id := enqueueStarted(t, a, rawArgs("pages"))
 	<-kept
 	proxy.Blackhole()
 	taken := make(chan int, 1)
-	hold, release := gate(t)
-	b := start(t, direct, named("b"), map[string]does{"pages": pages(9, func(_ context.Context, _ *raw, page int, _ *pgx.Batch) error {
+	hold, release := latch(t)
+	b := start(t, direct, named("b"), map[string]handler{"pages": pages(9, func(_ context.Context, _ *raw, page int, _ *pgx.Batch) error {
 		if page == 4 {
 			taken <- page
 			<-hold
@@ -106,10 +106,10 @@ func TestPageOfFormerOwner(t *testing.T) {
 	proxy.Pass()
 	open()
 	is.True(errors.Is(<-late, job.ErrLeaseLost))
-	is.Equal(one[int](t, direct, `select count(*) from pages`), 6)
+	is.Equal(queryOne[int](t, direct, `select count(*) from pages`), 6)
 	release()
-	is.Equal(string(ended(t, b, id).Result), "3")
-	is.Equal(one[int](t, direct, `select count(*) from pages`), 18)
+	is.Equal(string(waitEnded(t, b, id).Result), "3")
+	is.Equal(queryOne[int](t, direct, `select count(*) from pages`), 18)
 }
 
 func TestPageOfCancelledJob(t *testing.T) {
@@ -118,20 +118,20 @@ func TestPageOfCancelledJob(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, pagesTable)
 	got := make(chan error, 2)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		got <- j.Write(ctx, 1, queued(`insert into pages values (1, 1)`))
 		got <- j.Write(context.WithoutCancel(ctx), 1, queued(`insert into pages values (1, 1)`))
 		return nil, nil
 	}})
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
 	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the context is cancelled
 	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the job's row is marked as cancelled
-	is.Equal(ended(t, r, id).State, job.Cancelled)
-	is.Equal(one[int](t, pool, `select count(*) from pages`), 0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
+	is.Equal(waitEnded(t, r, id).State, job.Cancelled)
+	is.Equal(queryOne[int](t, pool, `select count(*) from pages`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
 }
 
 func TestPageWriteReplyLost(t *testing.T) {
@@ -141,7 +141,7 @@ func TestPageWriteReplyLost(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	exec(t, direct, pagesTable)
 	proxy, cut := cable(t, url)
-	r := start(t, cut, named("a"), map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, cut, named("a"), map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		for page, sent := range []string{"insert into pages", `"marked"`} { // first the statements, then the checkpoint with the commit
 			lost := proxy.CutReplyOnce(holds(sent))
 			b := &pgx.Batch{}
@@ -153,10 +153,10 @@ func TestPageWriteReplyLost(t *testing.T) {
 		}
 		return nil, nil
 	}})
-	id := enqueue(t, r, of("k"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
-	is.Equal(one[int](t, direct, `select count(*) from pages`), 2)
-	is.Equal(one[string](t, direct, `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"marked"`)
+	id := enqueue(t, r, rawArgs("k"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
+	is.Equal(queryOne[int](t, direct, `select count(*) from pages`), 2)
+	is.Equal(queryOne[string](t, direct, `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"marked"`)
 }
 
 func TestRejectedJobWrites(t *testing.T) {
@@ -192,7 +192,7 @@ func TestRejectedJobWrites(t *testing.T) {
 		"a lock timeout": {queued(`select fails_once('55P03')`), nil, ""},
 	}
 	got := make(chan error, 1)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		name := strings.Trim(string(j.Args.JSON), `"`)
 		if name == "no checkpoint" {
 			got <- j.Write(ctx, nil, cases[name].batch)
@@ -205,10 +205,10 @@ func TestRejectedJobWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			exec(t, pool, `alter sequence calls restart`)
-			id := enqueue(t, r, of("k", `"`+name+`"`))
+			id := enqueue(t, r, rawArgs("k", `"`+name+`"`))
 			err := <-got
-			is.Equal(ended(t, r, id).State, job.Succeeded)
-			kept := one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id)
+			is.Equal(waitEnded(t, r, id).State, job.Succeeded)
+			kept := queryOne[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id)
 			if c.says == "" {
 				is.NoErr(err)
 				is.Equal(kept == 1, name != "no checkpoint")
@@ -217,7 +217,7 @@ func TestRejectedJobWrites(t *testing.T) {
 			is.True(strings.Contains(err.Error(), c.says)) // the error states the reason
 			is.True(c.is == nil || errors.Is(err, c.is))
 			is.Equal(kept, 0)
-			is.Equal(one[int](t, pool, `select count(*) from pages`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from pages`), 0)
 		})
 	}
 }
@@ -225,9 +225,9 @@ func TestRejectedJobWrites(t *testing.T) {
 func TestPageWriteInsideJobTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, j.Tx(ctx, func(pgx.Tx) error { return j.Write(ctx, 1, queued(`select 1`)) }, nil)
 	}})
-	j := ended(t, r, enqueue(t, r, of("k")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	is.True(strings.Contains(message(j), "a transaction is open"))
 }

@@ -19,12 +19,12 @@ import (
 
 // far starts a pod whose database is so far away that job completions and claims share commits. The pod claims no jobs ahead of time.
 // direct is a pool that reaches the same database without the delay.
-func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
+func far(t *testing.T, slots int, kind string, work handler) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
 	proxy, pool := cable(t, url)
 	proxy.Delay(time.Millisecond)
-	return start(t, pool, runner.Options{Slots: slots}, map[string]does{kind: handler}, runner.MaxCrashes(1)), proxy, pgtest.Connect(t, url)
+	return start(t, pool, runner.Options{Slots: slots}, map[string]handler{kind: work}, runner.MaxCrashes(1)), proxy, pgtest.Connect(t, url)
 }
 
 // shared counts the jobs whose claim shared a commit with the end of another job.
@@ -37,16 +37,16 @@ func TestClaimInEndCommit(t *testing.T) {
 	var r *runner.Runner
 	var pool *pgxpool.Pool
 	r, _, pool = far(t, 2, "job", func(context.Context, *raw) (*runner.Outcome, error) {
-		n := one[int64](t, pool, `select count(*) from trapeze.live where state = 'running'`)
+		n := queryOne[int64](t, pool, `select count(*) from trapeze.live where state = 'running'`)
 		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
 		}
 		return nil, nil
 	})
-	for one[int](t, pool, shared) < 10 { // a slow machine shares fewer commits
+	for queryOne[int](t, pool, shared) < 10 { // a slow machine shares fewer commits
 		ids, err := r.EnqueueMany(t.Context(), many("job", 30))
 		is.NoErr(err)
 		for _, id := range ids {
-			is.Equal(ended(t, r, id).Attempt, 1)
+			is.Equal(waitEnded(t, r, id).Attempt, 1)
 		}
 	}
 	is.Equal(most.Load(), int64(2)) // there were never more running jobs than slots
@@ -62,19 +62,19 @@ func TestLaneOrderOfCombinedClaims(t *testing.T) {
 		return nil, nil
 	})
 	var want []int64
-	for round := 0; one[int](t, pool, shared) == 0; round++ { // a slow machine shares fewer commits
+	for round := 0; queryOne[int](t, pool, shared) == 0; round++ { // a slow machine shares fewer commits
 		is.True(round < 20)
 		_, err := r.Admin().Pause(t.Context(), "me")
 		is.NoErr(err)
 		for i := range 5 { // claims that share a commit with a job's end skip jobs with a subject, which a normal claim takes
 			ids, err := r.EnqueueMany(t.Context(), many("job", 5))
 			is.NoErr(err)
-			want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))
+			want = append(append(want, ids...), enqueue(t, r, rawArgs("job"), runner.Subject(string(rune('a'+i)))))
 		}
 		_, err = r.Admin().Unpause(t.Context(), "me")
 		is.NoErr(err)
 		for _, id := range want {
-			ended(t, r, id)
+			waitEnded(t, r, id)
 		}
 		is.Equal(called.all(), want)
 	}
@@ -88,7 +88,7 @@ func TestLostReplyToClaimingEnd(t *testing.T) {
 		called.add(j.ID())
 		return runner.Done("result-of-a"), nil
 	})
-	reader := make1(t, direct, runner.Options{}, nil)
+	reader := newRunner(t, direct, runner.Options{}, nil)
 	cut := proxy.CutReplyOnce(func(b []byte) bool {
 		return bytes.Contains(b, []byte("result-of-a")) && bytes.Contains(b, []byte("kind-a"))
 	})
@@ -97,7 +97,7 @@ func TestLostReplyToClaimingEnd(t *testing.T) {
 		ids, err := r.EnqueueMany(t.Context(), many("kind-a", 20))
 		is.NoErr(err)
 		for _, id := range ids {
-			j := ended(t, reader, id)
+			j := waitEnded(t, reader, id)
 			is.Equal(j.State, job.Succeeded)
 			is.Equal(j.Crashes, 0)
 		}
@@ -118,12 +118,12 @@ func TestLostReplyToClaimingEnd(t *testing.T) {
 func TestEndBesideLockedClaim(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	r, _, pool := far(t, 1, "job", func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	})
-	first := begun(t, r, of("job"))
+	first := enqueueStarted(t, r, rawArgs("job"))
 	rest, err := r.EnqueueMany(t.Context(), many("job", 3))
 	is.NoErr(err)
 	lock, err := pool.Begin(t.Context())
@@ -131,9 +131,11 @@ func TestEndBesideLockedClaim(t *testing.T) {
 	_, err = lock.Exec(t.Context(), `lock table trapeze.job_progress in access exclusive mode`) // only claims read this table
 	is.NoErr(err)
 	open()
-	pgtest.Wait(t, "the first job has ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.done where id = $1`, first) == 1 })
+	pgtest.Wait(t, "the first job has ended", func() bool {
+		return queryOne[int](t, pool, `select count(*) from trapeze.done where id = $1`, first) == 1
+	})
 	is.NoErr(lock.Rollback(t.Context()))
 	for _, id := range rest {
-		ended(t, r, id)
+		waitEnded(t, r, id)
 	}
 }

@@ -37,12 +37,12 @@ func (farEngine) Check(context.Context) []job.EngineFinding {
 }
 
 // startFar starts a pod that serves the far engine, with the video lane.
-func startFar(t *testing.T, handlers map[string]does) (*runner.Runner, *outbox.Outbox) {
+func startFar(t *testing.T, handlers map[string]handler) (*runner.Runner, *outbox.Outbox) {
 	t.Helper()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name) values ('video')`)
-	r := make1(t, pool, runner.Options{}, handlers)
+	r := newRunner(t, pool, runner.Options{}, handlers)
 	is.NoErr(r.UseEngine(farEngine{}))
 	is.True(errors.Is(r.UseEngine(farEngine{}), job.ErrInvalidSetting)) // registered twice
 	run(t, r)
@@ -74,18 +74,18 @@ func takeOne(t *testing.T, o *outbox.Outbox) outbox.Item {
 func TestLaneEngineRoundTrip(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	wait, open := gate(t)
-	r, o := startFar(t, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r, o := startFar(t, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	}})
-	first := enqueue(t, r, of("a"), runner.Lane("video"))
+	first := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	pgtest.Wait(t, "the first job runs", func() bool { return get(t, r, first).State == job.Running })
 	engine := "far"
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
 	is.True(inside.Of(r).Pod.BeatOnce(t.Context(), true)) // the pod hears of the move, so it does not start the second job
-	second := enqueue(t, r, of("a"), runner.Lane("video"))
+	second := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	m, err := r.Admin().MoveOn(t.Context(), "video", 100*time.Millisecond, "ana")
 	is.NoErr(err)
 	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the lane does not move until the first job has ended
@@ -115,7 +115,7 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(string(done.Result), `"far"`)
 	moveLane(t, r, job.EnginePostgreSQL)
-	third := enqueue(t, r, of("a"), runner.Lane("video"))
+	third := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	done, err = r.Wait(t.Context(), third)
 	is.NoErr(err)
 	is.Equal(*done.Pod, r.Boot())
@@ -174,13 +174,13 @@ func TestLaneMoveCompletedByMaintenance(t *testing.T) {
 	m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: "far"})
-	is.Equal(one[int](t, inside.Of(r).Store.Pool(), `select count(*) from trapeze.audit where action = 'lane.engine' and actor = 'system'`), 1)
+	is.Equal(queryOne[int](t, inside.Of(r).Store.Pool(), `select count(*) from trapeze.audit where action = 'lane.engine' and actor = 'system'`), 1)
 }
 
 func TestLaneMoveReverted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, _ := startFar(t, map[string]does{"a": nothing})
+	r, _ := startFar(t, map[string]handler{"a": succeed})
 	for _, engine := range []string{"far", job.EnginePostgreSQL} {
 		_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 		is.NoErr(err)
@@ -188,20 +188,20 @@ func TestLaneMoveReverted(t *testing.T) {
 	m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: job.EnginePostgreSQL})
-	_, err = r.Wait(t.Context(), enqueue(t, r, of("a"), runner.Lane("video")))
+	_, err = r.Wait(t.Context(), enqueue(t, r, rawArgs("a"), runner.Lane("video")))
 	is.NoErr(err) // the lane is open again
 }
 
 func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, o := startFar(t, map[string]does{
-		"a": nothing,
+	r, o := startFar(t, map[string]handler{
+		"a": succeed,
 		"step": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("a"), runner.Lane("video")), nil
+			return runner.Then(rawArgs("a"), runner.Lane("video")), nil
 		},
 		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(of("a"), runner.Lane("video"))), nil
+			return runner.FanOut(runner.Step(rawArgs("a"), runner.Lane("video"))), nil
 		},
 	})
 	moveLane(t, r, "far")
@@ -223,21 +223,21 @@ func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 		is.NoErr(err)
 		return get(t, r, i.ID)
 	}
-	enqueue(t, r, of("a"), runner.Lane("video"))
+	enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	is.Equal(ends("Enqueue").State, job.Succeeded)
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.Lane("video"))
+		_, err := r.EnqueueTx(t.Context(), tx, rawArgs("a"), runner.Lane("video"))
 		return err
 	}))
 	is.Equal(ends("EnqueueTx").State, job.Succeeded)
-	enqueue(t, r, of("step"))
+	enqueue(t, r, rawArgs("step"))
 	is.Equal(ends("Then").State, job.Succeeded)
-	fan := enqueue(t, r, of("fan"))
+	fan := enqueue(t, r, rawArgs("fan"))
 	is.Equal(ends("FanOut").State, job.Succeeded)
 	done, err := r.Wait(t.Context(), fan)
 	is.NoErr(err)
 	is.Equal(done.State, job.Succeeded) // the end of the child was counted
-	again := enqueue(t, r, of("a"), runner.Lane("video"))
+	again := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	_, err = r.Admin().Cancel(t.Context(), again, "ana")
 	is.NoErr(err)
 	_, err = r.Admin().Retry(t.Context(), again, "ana", nil)
@@ -248,13 +248,13 @@ func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 func TestChainPriorityOnOtherEngine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, o := startFar(t, map[string]does{"a": nothing, "b": nothing})
+	r, o := startFar(t, map[string]handler{"a": succeed, "b": succeed})
 	moveLane(t, r, "far")
-	s, err := r.Enqueue(t.Context(), runner.Chain(of("a"), of("b")), runner.Lane("video"))
+	s, err := r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), rawArgs("b")), runner.Lane("video"))
 	is.NoErr(err)
 	i := takeOne(t, o)
 	is.NoErr(o.Started(t.Context(), i.ID, i.Epoch(), "run"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), s.ID, 50, true, "ana")) // no pod has to confirm the priority
-	is.Equal(one[string](t, inside.Of(r).Store.Pool(), `select planned -> 0 ->> 'priority' from trapeze.jobs where id = $1`, s.ID), "50")
+	is.Equal(queryOne[string](t, inside.Of(r).Store.Pool(), `select planned -> 0 ->> 'priority' from trapeze.jobs where id = $1`, s.ID), "50")
 	is.Equal(get(t, r, s.ID).Priority, 50)
 }

@@ -19,18 +19,18 @@ func TestFullLaneBesideOthers(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod) values ('full', 2), ('other', null)`)
-	wait, _ := gate(t)
-	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{
+	wait, _ := latch(t)
+	r := start(t, pool, runner.Options{Slots: 4}, map[string]handler{
 		"blocks": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
-		"a":      nothing,
+		"a":      succeed,
 	})
 	for range 20 {
-		enqueue(t, r, of("blocks"), runner.Lane("full"), runner.Priority(100))
+		enqueue(t, r, rawArgs("blocks"), runner.Lane("full"), runner.Priority(100))
 	}
 	for range 5 {
-		is.Equal(ended(t, r, enqueue(t, r, of("a"), runner.Lane("other"))).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("a"), runner.Lane("other"))).State, job.Succeeded)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 2)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 2)
 }
 
 func TestNextStepInClosedLane(t *testing.T) {
@@ -46,26 +46,26 @@ func TestNextStepInClosedLane(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			beats := func() {
-				before := one[time.Time](t, pool, `select lease_until from trapeze.pods`)
+				before := queryOne[time.Time](t, pool, `select lease_until from trapeze.pods`)
 				pgtest.Wait(t, "two heartbeats pass", func() bool {
-					return one[time.Time](t, pool, `select lease_until from trapeze.pods`).Sub(before) > 450*time.Millisecond
+					return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods`).Sub(before) > 450*time.Millisecond
 				})
 			}
-			wait, open := gate(t)
-			r := start(t, pool, runner.Options{PollEvery: 200 * time.Millisecond}, map[string]does{
-				"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(of("b")), nil },
-				"b": nothing,
+			wait, open := latch(t)
+			r := start(t, pool, runner.Options{PollEvery: 200 * time.Millisecond}, map[string]handler{
+				"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(rawArgs("b")), nil },
+				"b": succeed,
 			})
-			parent := begun(t, r, of("a"))
+			parent := enqueueStarted(t, r, rawArgs("a"))
 			exec(t, pool, c.shut)
 			beats()
-			submitted := enqueue(t, r, of("b"))
+			submitted := enqueue(t, r, rawArgs("b"))
 			is.Equal(get(t, r, submitted).State, job.Pending)
 			open()
-			is.Equal(ended(t, r, parent).State, job.Succeeded)                                                      // running jobs continue
-			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // the next step waits
-			beats()                                                                                                 // let the pod poll in the meantime
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'pending' and fence = 0`), 2)
+			is.Equal(waitEnded(t, r, parent).State, job.Succeeded)                                                       // running jobs continue
+			is.Equal(queryOne[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // the next step waits
+			beats()                                                                                                      // let the pod poll in the meantime
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'pending' and fence = 0`), 2)
 			exec(t, pool, c.open)
 			quiet(t, pool) // both jobs are claimed after reopening
 			checkHistory(t, pool, r)

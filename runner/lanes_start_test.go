@@ -54,7 +54,7 @@ func TestLaneChangeDuringPodStart(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	r := make1(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, map[string]does{"mail": nothing})
+	r := newRunner(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, map[string]handler{"mail": succeed})
 	ready := make(chan struct{})
 	go func() { defer close(ready); run(t, r) }()
 	<-h.read
@@ -64,10 +64,10 @@ func TestLaneChangeDuringPodStart(t *testing.T) {
 		set <- err
 	}()
 	pgtest.Wait(t, "the lane is set", func() bool {
-		return one[int](t, observer, `select count(*)::int from trapeze.lane_kinds where kind = 'mail'`) == 1
+		return queryOne[int](t, observer, `select count(*)::int from trapeze.lane_kinds where kind = 'mail'`) == 1
 	})
 	close(h.release)
 	is.NoErr(<-set)
 	<-ready
-	is.Equal(ended(t, r, enqueue(t, r, of("mail"))).Lane, "mail")
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("mail"))).Lane, "mail")
 }

@@ -39,7 +39,7 @@ func (m *meter) run(ctx context.Context, j *raw) (*runner.Outcome, error) {
 	case <-time.After(3 * time.Millisecond): // simulated work
 	}
 	if j.Step() == 0 && j.ID()%2 == 0 {
-		return runner.Then(of(j.Kind()), runner.Lane(map[string]string{"default": "narrow", "narrow": "default"}[j.Lane()])), nil
+		return runner.Then(rawArgs(j.Kind()), runner.Lane(map[string]string{"default": "narrow", "narrow": "default"}[j.Lane()])), nil
 	}
 	return nil, nil
 }
@@ -50,13 +50,13 @@ func TestPodAndLaneSlotLimits(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod) values ('narrow', 2)`)
 	m := newMeter()
-	r := start(t, pool, runner.Options{Slots: 5}, map[string]does{"a": m.run})
+	r := start(t, pool, runner.Options{Slots: 5}, map[string]handler{"a": m.run})
 	var submitters sync.WaitGroup
 	for range 4 {
 		submitters.Go(func() {
 			for i := range 60 {
 				lane := []string{"default", "narrow"}[i%2]
-				if _, err := r.Enqueue(context.WithoutCancel(t.Context()), of("a"), runner.Lane(lane)); err != nil {
+				if _, err := r.Enqueue(context.WithoutCancel(t.Context()), rawArgs("a"), runner.Lane(lane)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -72,7 +72,7 @@ func TestPodAndLaneSlotLimits(t *testing.T) {
 	// No slot has leaked: as many jobs run concurrently as before.
 	m.most = map[string]int{}
 	for i := range 40 {
-		enqueue(t, r, of("a"), runner.Lane([]string{"default", "narrow"}[i%2]))
+		enqueue(t, r, rawArgs("a"), runner.Lane([]string{"default", "narrow"}[i%2]))
 	}
 	quiet(t, pool)
 	is.True(m.most["narrow"] <= 2 && m.most["all"] <= 5)
@@ -84,12 +84,12 @@ func TestPrioritiesComeFirstThenAge(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var order []string
-	r := make1(t, pool, runner.Options{Slots: 1}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := newRunner(t, pool, runner.Options{Slots: 1}, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		order = append(order, string(j.Args.JSON))
 		return nil, nil
 	}})
 	for i, p := range []int{0, 10, 10, -100, 100} {
-		enqueue(t, r, of("a", fmt.Sprint(i)), runner.Priority(p))
+		enqueue(t, r, rawArgs("a", fmt.Sprint(i)), runner.Priority(p))
 	}
 	run(t, r)
 	quiet(t, pool)
@@ -100,12 +100,12 @@ func TestDisabledPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]does{"a": nothing})
-	id := enqueue(t, web, of("a"))
+	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]handler{"a": succeed})
+	id := enqueue(t, web, rawArgs("a"))
 	time.Sleep(300 * time.Millisecond) // long enough for two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, web, id).State, job.Pending)
-	worker := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
-	is.Equal(*ended(t, web, id).Pod, worker.Boot())
+	worker := start(t, pool, runner.Options{}, map[string]handler{"a": succeed})
+	is.Equal(*waitEnded(t, web, id).Pod, worker.Boot())
 }
 
 // If a pod has fewer free slots than lanes, a poll makes several claims, so it finds a job even in the last lane.
@@ -115,11 +115,11 @@ func TestSingleSlotPodManyLanes(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lanes (name) select 'lane ' || n from generate_series(1, 5) n`)
 	o := rarely
 	o.Slots = 1
-	submitter := make1(t, pool, runner.Options{}, nil)
-	r := start(t, pool, o, map[string]does{"a": nothing})
+	submitter := newRunner(t, pool, runner.Options{}, nil)
+	r := start(t, pool, o, map[string]handler{"a": succeed})
 	for n := range 5 {
-		id := enqueue(t, submitter, of("a"), runner.Foreign(), runner.Lane(fmt.Sprint("lane ", n+1)))
-		if j := ended(t, r, id); j.State != job.Succeeded {
+		id := enqueue(t, submitter, rawArgs("a"), runner.Foreign(), runner.Lane(fmt.Sprint("lane ", n+1)))
+		if j := waitEnded(t, r, id); j.State != job.Succeeded {
 			t.Errorf("lane %d: %s", n+1, j.State)
 		}
 	}
@@ -128,11 +128,11 @@ func TestSingleSlotPodManyLanes(t *testing.T) {
 func TestDefaultJobPriority(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"a": nothing})
-	is.Equal(get(t, r, enqueue(t, r, of("a"))).Priority, 10)
-	is.Equal(get(t, r, enqueue(t, r, of("a"), runner.Priority(0))).Priority, 0) // 0 is a valid priority, not the default
+	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"a": succeed})
+	is.Equal(get(t, r, enqueue(t, r, rawArgs("a"))).Priority, 10)
+	is.Equal(get(t, r, enqueue(t, r, rawArgs("a"), runner.Priority(0))).Priority, 0) // 0 is a valid priority, not the default
 	for _, beyond := range []int{-101, 101} {
-		_, err := r.Enqueue(t.Context(), of("a"), runner.Priority(beyond))
+		_, err := r.Enqueue(t.Context(), rawArgs("a"), runner.Priority(beyond))
 		is.True(errors.Is(err, job.ErrInvalid))
 	}
 }

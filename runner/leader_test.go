@@ -15,7 +15,7 @@ import (
 func leading(t *testing.T, pods ...*runner.Runner) (who []*runner.Runner) {
 	t.Helper()
 	for _, r := range pods {
-		if value(t, r, "trapeze_leader") == 1 {
+		if metricValue(t, r, "trapeze_leader") == 1 {
 			who = append(who, r)
 		}
 	}
@@ -29,7 +29,7 @@ func TestLeaderTakeover(t *testing.T) {
 	stopA, stopB := make(chan struct{}), make(chan struct{})
 	pods := map[*runner.Runner]chan struct{}{}
 	for name, stop := range map[string]chan struct{}{"a": stopA, "b": stopB} {
-		r := make1(t, pool, fast(name), nil)
+		r := newRunner(t, pool, fast(name), nil)
 		pods[r] = stop
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -42,19 +42,19 @@ func TestLeaderTakeover(t *testing.T) {
 		a, b = b, r
 	}
 	holders := func() int {
-		return one[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and classid = 0 and objid = 420021 and granted
+		return queryOne[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and classid = 0 and objid = 420021 and granted
 			and database = (select oid from pg_database where datname = current_database())`)
 	}
 	pgtest.Wait(t, "one pod leads", func() bool { return len(leading(t, a, b)) == 1 && holders() == 1 })
 
 	// The leader loses its connection.
 	for range 3 {
-		pid := one[int](t, pool, `select pid from pg_locks where locktype = 'advisory' and objid = 420021
+		pid := queryOne[int](t, pool, `select pid from pg_locks where locktype = 'advisory' and objid = 420021
 			and database = (select oid from pg_database where datname = current_database())`)
 		exec(t, pool, `select pg_terminate_backend($1)`, pid)
 		began := time.Now()
 		pgtest.Wait(t, "one pod leads again, and no other pod reports that it leads", func() bool {
-			return one[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021 and pid <> $1
+			return queryOne[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021 and pid <> $1
 				and database = (select oid from pg_database where datname = current_database())`, pid) == 1 && len(leading(t, a, b)) == 1
 		})
 		t.Logf("took the lead again after %s", time.Since(began))
@@ -81,14 +81,14 @@ func TestMaintenanceWithUnknownLeader(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			a := start(t, pool, runner.Options{Name: "a", DirectURL: direct}, map[string]does{"k": nothing})
-			b := start(t, pool, runner.Options{Name: "b", DirectURL: direct}, map[string]does{"k": nothing})
+			a := start(t, pool, runner.Options{Name: "a", DirectURL: direct}, map[string]handler{"k": succeed})
+			b := start(t, pool, runner.Options{Name: "b", DirectURL: direct}, map[string]handler{"k": succeed})
 			rounds := func() float64 {
-				return value(t, a, "trapeze_maintenance_seconds") + value(t, b, "trapeze_maintenance_seconds")
+				return metricValue(t, a, "trapeze_maintenance_seconds") + metricValue(t, b, "trapeze_maintenance_seconds")
 			}
 			pgtest.Wait(t, "every task has run", func() bool { return rounds() >= 15 && len(leading(t, a, b)) == 2 })
 			is.Equal(rounds(), 15.0) // each task ran on only one of the two pods
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.maintenance where done_at is not null and error = ''`), 15)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.maintenance where done_at is not null and error = ''`), 15)
 		})
 	}
 }
@@ -109,8 +109,8 @@ func TestFrozenLeaderTasksTakenOver(t *testing.T) {
 		('approval', now() - interval '4 minutes', 'frozen'), ('deadline', now() - interval '2 minutes', 'frozen')`)
 	r := start(t, pool, runner.Options{Name: "a", PollEvery: 500 * time.Millisecond}, nil)
 	pgtest.Wait(t, "the overdue tasks have run", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.maintenance where task in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
+		return queryOne[int](t, pool, `select count(*) from trapeze.maintenance where task in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
-	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where task = 'deadline'`), "frozen") // this task is not overdue yet, so no other pod has taken it over
-	is.Equal(len(leading(t, r)), 0)                                                                         // the pod does not report that it is the leader
+	is.Equal(queryOne[string](t, pool, `select pod from trapeze.maintenance where task = 'deadline'`), "frozen") // this task is not overdue yet, so no other pod has taken it over
+	is.Equal(len(leading(t, r)), 0)                                                                              // the pod does not report that it is the leader
 }

@@ -19,7 +19,7 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
 	proxy, cut := cable(t, url)
-	r := start(t, cut, named("a"), map[string]does{"fine": nothing})
+	r := start(t, cut, named("a"), map[string]handler{"fine": succeed})
 	b := start(t, direct, named("b"), nil)
 	podID := r.Boot()
 	tx, err := direct.Begin(t.Context())
@@ -28,7 +28,7 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 	is.NoErr(err)
 	pgtest.Wait(t, "a's claim is waiting for the lock", func() bool {
-		return one[bool](t, direct, `select exists (select from pg_locks where not granted
+		return queryOne[bool](t, direct, `select exists (select from pg_locks where not granted
 			and database = (select oid from pg_database where datname = current_database()))`)
 	})
 	proxy.Reset()                  // the outcome of a's claim is unknown
@@ -37,5 +37,5 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	ready, _ := r.Ready()
 	is.True(ready) // the pod's lease has not expired
 	is.NoErr(tx.Rollback(t.Context()))
-	is.Equal(ended(t, b, enqueue(t, r, of("fine"))).State, job.Succeeded)
+	is.Equal(waitEnded(t, b, enqueue(t, r, rawArgs("fine"))).State, job.Succeeded)
 }

@@ -41,15 +41,15 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	exec(t, direct, `create table rows (fence bigint)`)
 	proxy, cut := cable(t, url)
 	causes := make(chan error, 10)
-	wait, open := gate(t)
-	handlers := func(deaf bool) map[string]does {
+	wait, open := latch(t)
+	handlers := func(deaf bool) map[string]handler {
 		insert := func(j *raw) func(context.Context, pgx.Tx) error {
 			return func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.Fence())
 				return err
 			}
 		}
-		return map[string]does{
+		return map[string]handler{
 			"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 				if deaf {
 					<-ctx.Done()
@@ -59,22 +59,22 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 					_ = j.Emit(ctx, "late", "", "", nil)
 					_ = j.Tx(context.WithoutCancel(ctx), func(tx pgx.Tx) error { return insert(j)(context.WithoutCancel(ctx), tx) }, "late")
 				}
-				return runner.Then(of("child")).Result(j.PodName()).InTx(insert(j)), nil
+				return runner.Then(rawArgs("child")).Result(j.PodName()).InTx(insert(j)), nil
 			},
 			"fail": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 				if deaf {
 					<-wait
 					return nil, errors.New("late")
 				}
-				return runner.Then(of("child")).Result(j.PodName()), nil
+				return runner.Then(rawArgs("child")).Result(j.PodName()), nil
 			},
-			"child": nothing,
+			"child": succeed,
 		}
 	}
 	o := named("a")
 	o.StuckAfter = time.Minute
 	a := start(t, cut, o, handlers(true))
-	slow, failing := enqueue(t, a, of("slow"), runner.Subject("s")), enqueue(t, a, of("fail"))
+	slow, failing := enqueue(t, a, rawArgs("slow"), runner.Subject("s")), enqueue(t, a, rawArgs("fail"))
 	podID := a.Boot()
 	b := start(t, direct, named("b"), handlers(false))
 	inState(t, b, slow, job.Running)
@@ -82,30 +82,30 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	proxy.Blackhole()
 	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the pod stops trusting its lease without a reply from the database
 	for _, id := range []int64{slow, failing} {
-		j := ended(t, b, id)
+		j := waitEnded(t, b, id)
 		is.Equal(j.State, job.Succeeded)
 		is.Equal(string(j.Result), `"b"`)
 		is.Equal(j.Fence, int64(2))
 		is.Equal(j.Crashes, 1)
 		is.Equal(j.Attempt, 1) // the death of a pod does not use up an attempt
 	}
-	is.Equal(value(t, b, "trapeze_jobs_recovered_total"), 2.0) // the recovery is counted
-	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)      // the delay of the recovery is measured
+	is.Equal(metricValue(t, b, "trapeze_jobs_recovered_total"), 2.0) // the recovery is counted
+	is.True(metricValue(t, b, "trapeze_recovery_seconds") >= 1)      // the delay of the recovery is measured
 	quiet(t, direct)
-	before := one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
+	before := queryOne[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()
 	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != podID })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
-	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes were rejected and counted
-	is.Equal(value(t, a, "trapeze_leases_lost_total"), 1.0)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`), before) // no event was written
-	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                         // the handler's row was not written
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                         // neither progress nor a checkpoint was written
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)            // no second child was inserted
+	is.True(metricValue(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes were rejected and counted
+	is.Equal(metricValue(t, a, "trapeze_leases_lost_total"), 1.0)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.job_event where job is not null`), before) // no event was written
+	is.Equal(queryOne[int](t, direct, `select count(*) from rows where fence = 1`), 0)                         // the handler's row was not written
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                         // neither progress nor a checkpoint was written
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)            // no second child was inserted
 	checkHistory(t, direct, b)
-	id := enqueue(t, a, of("child"))
-	is.Equal(ended(t, b, id).State, job.Succeeded) // pod a works normally again
+	id := enqueue(t, a, rawArgs("child"))
+	is.Equal(waitEnded(t, b, id).State, job.Succeeded) // pod a works normally again
 }
 
 func TestUnrecoveredLapseRenewed(t *testing.T) {
@@ -115,8 +115,8 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, cut := cable(t, url)
 	causes := make(chan error, 10)
-	wait, open := gate(t)
-	r := make1(t, cut, named("a"), nil)
+	wait, open := latch(t)
+	r := newRunner(t, cut, named("a"), nil)
 	runner.HandleRaw(r, "heeds", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Fence() > 1 {
 			return nil, nil
@@ -135,23 +135,23 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	}, runner.KeepRunning())
 	run(t, r)
 	podID := r.Boot()
-	heeds, goesOn := begun(t, r, of("heeds")), begun(t, r, of("goes_on"))
+	heeds, goesOn := enqueueStarted(t, r, rawArgs("heeds")), enqueueStarted(t, r, rawArgs("goes_on"))
 	pgtest.Wait(t, "both jobs are running", func() bool { return r.Running() == 2 })
 	proxy.Blackhole()
 	is.True(errors.Is(<-causes, job.ErrLeaseLost))
 	pgtest.Wait(t, "the lease has expired", func() bool {
-		return one[bool](t, direct, `select lease_until < now() from trapeze.pods`)
+		return queryOne[bool](t, direct, `select lease_until < now() from trapeze.pods`)
 	})
 	ready, reasons := r.Ready()
 	is.True(!ready)
 	is.Equal(reasons, []string{"heartbeats fail: the database does not respond"})
 	proxy.Pass()
-	j := ended(t, r, heeds)
+	j := waitEnded(t, r, heeds)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Crashes, 0) // the job was handed back, which does not count as a crash
 	is.Equal(j.Attempt, 1)
 	open()
-	j = ended(t, r, goesOn)
+	j = waitEnded(t, r, goesOn)
 	is.Equal(j.State, job.Succeeded) // its handler was not interrupted
 	is.Equal(j.Fence, int64(1))
 	is.Equal(r.Boot(), podID) // the pod keeps its boot id
@@ -164,10 +164,10 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
 	proxy, cut := cable(t, url)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	o := named("a")
 	o.LeaseFor, o.HeartbeatEvery = 3*time.Second, 500*time.Millisecond
-	r := start(t, cut, o, map[string]does{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, cut, o, map[string]handler{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -176,13 +176,13 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 		}
 	}})
 	b := start(t, direct, o, nil)
-	id := begun(t, r, of("wait"))
+	id := enqueueStarted(t, r, rawArgs("wait"))
 	podID := r.Boot()
 	proxy.Stall() // every connection hangs without reporting an error
-	fails := value(t, r, "trapeze_db_errors_total")
-	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
+	fails := metricValue(t, r, "trapeze_db_errors_total")
+	pgtest.Wait(t, "a heartbeat fails", func() bool { return metricValue(t, r, "trapeze_db_errors_total") > fails })
 	pgtest.Wait(t, "a whole lease passes", func() bool {
-		return one[bool](t, direct, `select exists (select from trapeze.live where id = $1 and claimed_at < now() - interval '4 seconds')`, id)
+		return queryOne[bool](t, direct, `select exists (select from trapeze.live where id = $1 and claimed_at < now() - interval '4 seconds')`, id)
 	})
 	j := get(t, b, id)
 	is.Equal(j.State, job.Running) // the next heartbeat used a new connection in time
@@ -190,30 +190,30 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	is.Equal(r.Boot(), podID)
 	proxy.Reset()
 	open()
-	is.Equal(ended(t, b, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 }
 
 func TestRunningJobDeleted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, short, map[string]does{
+	wait, open := latch(t)
+	r := start(t, pool, short, map[string]handler{
 		"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
-			return runner.Then(of("fine")), nil
+			return runner.Then(rawArgs("fine")), nil
 		},
-		"fine": nothing,
+		"fine": succeed,
 	})
-	id := begun(t, r, of("wait"))
+	id := enqueueStarted(t, r, rawArgs("wait"))
 	inState(t, r, id, job.Running)
 	exec(t, pool, `delete from trapeze.live where id = $1`, id)
 	exec(t, pool, `delete from trapeze.jobs where id = $1`, id)
 	open()
 	pgtest.Wait(t, "the handler returns", func() bool { return r.Running() == 0 })
-	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0) // nothing was written and no child was inserted
-	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded)
+	is.Equal(metricValue(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 0) // nothing was written and no child was inserted
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("fine"))).State, job.Succeeded)
 }
 
 func TestCrashLimitResetByCheckpoint(t *testing.T) {
@@ -225,7 +225,7 @@ func TestCrashLimitResetByCheckpoint(t *testing.T) {
 		exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
 	}
 	claimed, die := make(chan int64, 10), make(chan struct{}, 10)
-	r := start(t, pool, short, map[string]does{
+	r := start(t, pool, short, map[string]handler{
 		"waits": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			claimed <- j.Fence()
 			if string(j.Args.JSON) == `"forgiven"` && j.Fence() == 2 {
@@ -246,17 +246,17 @@ func TestCrashLimitResetByCheckpoint(t *testing.T) {
 			return nil, errors.New("late")
 		},
 	}, runner.MaxCrashes(3))
-	id := enqueue(t, r, of("waits"))
+	id := enqueue(t, r, rawArgs("waits"))
 	for fence := int64(1); fence <= 3; fence++ {
 		is.Equal(<-claimed, fence)
 		lapse(id)
 		die <- struct{}{}
 	}
-	j := ended(t, r, id)
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Failed)
-	is.Equal(why(j), job.ReasonCrashed)
+	is.Equal(reasonOf(j), job.ReasonCrashed)
 	is.Equal(j.Crashes, 3)
-	id = enqueue(t, r, of("waits", `"forgiven"`))
+	id = enqueue(t, r, rawArgs("waits", `"forgiven"`))
 	for fence := int64(1); fence <= 3; fence++ {
 		is.Equal(<-claimed, fence)
 		if fence == 2 {
@@ -266,8 +266,8 @@ func TestCrashLimitResetByCheckpoint(t *testing.T) {
 		die <- struct{}{}
 	}
 	is.Equal(<-claimed, int64(4))
-	j = ended(t, r, id)
+	j = waitEnded(t, r, id)
 	is.Equal(j.State, job.Succeeded) // there were three crashes, but a checkpoint after the first reset the count
 	is.Equal(string(j.Result), `"half"`)
-	is.True(slices.Contains(told(t, r, id), "job.recovered"))
+	is.True(slices.Contains(eventsOf(t, r, id), "job.recovered"))
 }

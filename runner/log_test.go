@@ -44,7 +44,7 @@ func TestLogWithoutArgsOrResults(t *testing.T) {
 	is := is.New(t)
 	log, said := debugging()
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{Logger: log}, nil)
+	r := newRunner(t, pool, runner.Options{Logger: log}, nil)
 	runner.Handle(r, func(_ context.Context, j *runner.Job[secret]) (*runner.Outcome, error) {
 		switch j.Args.Then {
 		case "fail":
@@ -69,9 +69,9 @@ func TestLogWithoutArgsOrResults(t *testing.T) {
 	for _, then := range []string{"", "fail", "panic", "chain", "fan", "large", "again"} {
 		enqueue(t, r, secret{Password: canary, Then: then}, runner.MaxAttempts(2))
 	}
-	enqueue(t, r, of("other", `{"password":"`+canary+`"}`)) // these arguments cannot be decoded
+	enqueue(t, r, rawArgs("other", `{"password":"`+canary+`"}`)) // these arguments cannot be decoded
 	quiet(t, pool)
-	_, err := r.Enqueue(t.Context(), of("secret", `{"password":"`+canary)) // these arguments cannot be encoded
+	_, err := r.Enqueue(t.Context(), rawArgs("secret", `{"password":"`+canary)) // these arguments cannot be encoded
 	is.True(errors.Is(err, job.ErrInvalidArgs))
 	is.True(!strings.Contains(err.Error(), canary)) // the returned error contains no secret, because the caller may log it
 	pgtest.Wait(t, "the log has the failures", func() bool {
@@ -87,7 +87,7 @@ func TestLogLineInjection(t *testing.T) {
 	log, said := debugging()
 	pool := pgtest.Pool(t)
 	const forged = "k\r\ntime=2020-01-01T00:00:00Z level=ERROR msg=\"forged\" job_id=1\n"
-	r := start(t, pool, runner.Options{Logger: log, Name: forged, Version: forged}, map[string]does{
+	r := start(t, pool, runner.Options{Logger: log, Name: forged, Version: forged}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				return nil, job.RetryAfter(0, errors.New(forged))
@@ -95,8 +95,8 @@ func TestLogLineInjection(t *testing.T) {
 			panic(forged)
 		},
 	})
-	id := enqueue(t, r, of("k"), runner.MaxAttempts(2), runner.Subject(forged), runner.Submitter(forged))
-	is.Equal(ended(t, r, id).State, job.Failed)
+	id := enqueue(t, r, rawArgs("k"), runner.MaxAttempts(2), runner.Subject(forged), runner.Submitter(forged))
+	is.Equal(waitEnded(t, r, id).State, job.Failed)
 	pgtest.Wait(t, "the log contains the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
 	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)
 	for _, l := range strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n") {
@@ -109,10 +109,10 @@ func TestLogLineEndReason(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()
-	r := start(t, pgtest.Pool(t), runner.Options{Logger: log}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{Logger: log}, map[string]handler{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
 	})
-	enqueue(t, r, of("k"), runner.MaxAttempts(2))
+	enqueue(t, r, rawArgs("k"), runner.MaxAttempts(2))
 	pgtest.Wait(t, "the log contains the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
 	is.True(strings.Contains(said.String(), " reason=attempts_exhausted"))
 }
@@ -122,10 +122,10 @@ func TestLogLineTraceID(t *testing.T) {
 	is := is.New(t)
 	log, said := debugging()
 	pool, traces := pgtest.Pool(t), recorder()
-	r := start(t, pool, runner.Options{Logger: log, TracerProvider: traces}, map[string]does{
+	r := start(t, pool, runner.Options{Logger: log, TracerProvider: traces}, map[string]handler{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
 	})
-	enqueue(t, r, of("k"))
+	enqueue(t, r, rawArgs("k"))
 	run := traces.one(t, "run k")
 	is.True(strings.Contains(said.String(), "trace_id="+run.SpanContext().TraceID().String()+" span_id="+run.SpanContext().SpanID().String()))
 }

@@ -35,35 +35,35 @@ func TestLogicalReplication(t *testing.T) {
 	exec(t, copied, fmt.Sprintf(`create subscription s connection 'host=127.0.0.1 port=%d user=postgres password=%s dbname=%s' publication p`,
 		config.Port, config.Password, config.Database))
 
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"nothing": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"nothing": succeed,
 		"fails":   func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("broken") },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("nothing"), of("nothing")).Join(of("nothing")), nil
+			return runner.FanOut(rawArgs("nothing"), rawArgs("nothing")).Join(rawArgs("nothing")), nil
 		},
 	})
 	for range 2 { // the second run updates the row of current_runs
-		ended(t, r, enqueue(t, r, of("nothing", `{"a":1}`), runner.Subject("s"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")))
+		waitEnded(t, r, enqueue(t, r, rawArgs("nothing", `{"a":1}`), runner.Subject("s"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")))
 	}
-	over(t, pool, enqueue(t, r, runner.Chain(of("nothing"), of("nothing"))))
-	over(t, pool, enqueue(t, r, of("fans")))
-	failed := enqueue(t, r, of("fails"), runner.OnFailure(of("nothing")))
-	ended(t, r, failed)
+	waitPipeline(t, pool, enqueue(t, r, runner.Chain(rawArgs("nothing"), rawArgs("nothing"))))
+	waitPipeline(t, pool, enqueue(t, r, rawArgs("fans")))
+	failed := enqueue(t, r, rawArgs("fails"), runner.OnFailure(rawArgs("nothing")))
+	waitEnded(t, r, failed)
 	is.Equal(len(followers(t, pool, failed)), 1)
 	_, err = r.Admin().RetryMany(t.Context(), job.Filter{Kind: "fails"}, false, "ann") // deletes the row of done
 	is.NoErr(err)
-	ended(t, r, failed)
-	later := enqueue(t, r, of("nothing"), runner.Delay(time.Hour))
+	waitEnded(t, r, failed)
+	later := enqueue(t, r, rawArgs("nothing"), runner.Delay(time.Hour))
 	_, err = r.Admin().CancelMany(t.Context(), job.Filter{Kind: "nothing"}, false, "ann")
 	is.NoErr(err)
-	ended(t, r, later)
+	waitEnded(t, r, later)
 	exec(t, pool, `delete from trapeze.current_runs where subject = 's'`)
 	quiet(t, pool)
 
 	for _, table := range []string{"jobs", "done", "live", "parked", "current_runs", "job_events", "unique_keys", "submissions", "fan_outs", "pipelines", "audit"} {
 		arrives(t, pool, copied, table)
 	}
-	is.Equal(one[int](t, copied, `select count(*)::int from trapeze.jobs where parent_id = $1`, failed), one[int](t, pool, `select count(*)::int from trapeze.jobs where parent_id = $1`, failed))
+	is.Equal(queryOne[int](t, copied, `select count(*)::int from trapeze.jobs where parent_id = $1`, failed), queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where parent_id = $1`, failed))
 
 	// Publication and subscription know a new day after a refresh.
 	exec(t, pool, `select trapeze.ensure_partitions(12)`)
@@ -74,13 +74,13 @@ func TestLogicalReplication(t *testing.T) {
 
 	// A switch to the copy: its sequences have not advanced, and settle_history() moves them above the ids in use.
 	exec(t, copied, `drop subscription s`)
-	highest := one[int64](t, copied, `select max(id) from trapeze.jobs`)
-	r2 := start(t, copied, runner.Options{}, map[string]does{
-		"nothing": nothing,
+	highest := queryOne[int64](t, copied, `select max(id) from trapeze.jobs`)
+	r2 := start(t, copied, runner.Options{}, map[string]handler{
+		"nothing": succeed,
 		"fails":   func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("broken") },
 	})
-	id := enqueue(t, r2, of("fails"), runner.OnFailure(of("nothing")))
-	ended(t, r2, id)
+	id := enqueue(t, r2, rawArgs("fails"), runner.OnFailure(rawArgs("nothing")))
+	waitEnded(t, r2, id)
 	is.True(id > highest)
 	is.Equal(len(followers(t, copied, id)), 1)
 	quiet(t, copied)
@@ -90,5 +90,5 @@ func TestLogicalReplication(t *testing.T) {
 func arrives(t *testing.T, from, to *pgxpool.Pool, table string) {
 	t.Helper()
 	sql := strings.ReplaceAll(`select coalesce(md5(string_agg(md5(r::text), '' order by md5(r::text))), '') from trapeze.TABLE r`, "TABLE", table)
-	pgtest.WaitFor(t, time.Minute, "the rows of "+table+" arrive", func() bool { return one[string](t, from, sql) == one[string](t, to, sql) })
+	pgtest.WaitFor(t, time.Minute, "the rows of "+table+" arrive", func() bool { return queryOne[string](t, from, sql) == queryOne[string](t, to, sql) })
 }

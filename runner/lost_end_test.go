@@ -20,8 +20,8 @@ import (
 func TestLostEndReplyContextCancelled(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func() *runner.Outcome{
-		"a step":    func() *runner.Outcome { return runner.Then(of("next")) },
-		"a fan-out": func() *runner.Outcome { return runner.FanOut(of("next"), of("next")) },
+		"a step":    func() *runner.Outcome { return runner.Then(rawArgs("next")) },
+		"a fan-out": func() *runner.Outcome { return runner.FanOut(rawArgs("next"), rawArgs("next")) },
 	}
 	for name, end := range ends {
 		for why, option := range someOf(map[string]runner.HandleOption{
@@ -36,7 +36,7 @@ func TestLostEndReplyContextCancelled(t *testing.T) {
 				exec(t, direct, `create table rows (job bigint)`)
 				proxy, pool := cable(t, url)
 				contexts, cuts := make(chan context.Context, 1), make(chan (<-chan struct{}), 1)
-				r := start(t, pool, short, map[string]does{"next": nothing, "first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+				r := start(t, pool, short, map[string]handler{"next": succeed, "first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 					contexts <- ctx
 					cut, _ := proxy.CutReply("insert into rows") // loses the reply to the commit that includes this statement
 					cuts <- cut
@@ -45,7 +45,7 @@ func TestLostEndReplyContextCancelled(t *testing.T) {
 						return err
 					}), nil
 				}}, option)
-				id := enqueue(t, r, of("first"))
+				id := enqueue(t, r, rawArgs("first"))
 				ctx, cut := <-contexts, <-cuts
 				<-cut
 				proxy.Refuse()
@@ -59,8 +59,8 @@ func TestLostEndReplyContextCancelled(t *testing.T) {
 				proxy.Pass()
 				quiet(t, direct)
 				is.Equal(get(t, r, id).State, job.Succeeded)
-				is.Equal(one[int](t, direct, `select count(*) from rows`), 1)
-				is.Equal(one[int](t, direct, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
+				is.Equal(queryOne[int](t, direct, `select count(*) from rows`), 1)
+				is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
 				checkHistory(t, direct, r)
 			})
 		}
@@ -80,7 +80,7 @@ func TestNextStepAfterShutdownGrace(t *testing.T) {
 	o.LeaseFor, o.ShutdownGrace = time.Minute, 100*time.Millisecond
 	open := make(chan struct{})
 	t.Cleanup(func() { close(open) })
-	r := make1(t, pool, o, map[string]does{
+	r := newRunner(t, pool, o, map[string]handler{
 		"next": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			steps <- ctx
 			<-open // ignores the cancellation of its context
@@ -90,13 +90,13 @@ func TestNextStepAfterShutdownGrace(t *testing.T) {
 			contexts <- ctx
 			cut, _ := proxy.CutReply("select 'the writes of first'")
 			cuts <- cut
-			return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			return runner.Then(rawArgs("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "select 'the writes of first'")
 				return err
 			}), nil
 		}})
-	stop, done := goes(t, r)
-	id := enqueue(t, r, of("first"))
+	stop, done := runInBackground(t, r)
+	id := enqueue(t, r, rawArgs("first"))
 	ctx, cut := <-contexts, <-cuts
 	<-cut
 	proxy.Refuse()
@@ -112,5 +112,5 @@ func TestNextStepAfterShutdownGrace(t *testing.T) {
 		is.True(errors.Is(context.Cause(step), job.ErrShutdown))
 	default: // the next step was found too late to start
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.live where kind = 'next' and state = 'pending'`), 1) // any pod can claim it
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.live where kind = 'next' and state = 'pending'`), 1) // any pod can claim it
 }

@@ -49,8 +49,8 @@ func (f *failover) loseTail() {
 	f.standby.LoseTail(f.t)
 	// The primary logs sequence values 32 blocks in advance, and the standby already has these values.
 	now := pgtest.Connect(f.t, f.standby.URL())
-	logged := one[int64](f.t, now, `select last_value from trapeze.job_ids`)
-	for one[int64](f.t, f.old, `select nextval('trapeze.job_ids')`) < logged {
+	logged := queryOne[int64](f.t, now, `select last_value from trapeze.job_ids`)
+	for queryOne[int64](f.t, f.old, `select nextval('trapeze.job_ids')`) < logged {
 	}
 }
 
@@ -66,8 +66,8 @@ func (f *failover) promote() *pgxpool.Pool {
 func load(t *testing.T, r *runner.Runner) (ids []int64) {
 	t.Helper()
 	for i := range 5 {
-		ids = append(ids, enqueue(t, r, of("lone")), enqueue(t, r, of("first")), enqueue(t, r, of("fans")),
-			enqueue(t, r, of("lone"), runner.IdempotencyKey(fmt.Sprint(time.Now().UnixNano(), i))))
+		ids = append(ids, enqueue(t, r, rawArgs("lone")), enqueue(t, r, rawArgs("first")), enqueue(t, r, rawArgs("fans")),
+			enqueue(t, r, rawArgs("lone"), runner.IdempotencyKey(fmt.Sprint(time.Now().UnixNano(), i))))
 	}
 	many, err := r.EnqueueMany(t.Context(), many("lone", 300))
 	if err != nil {
@@ -76,14 +76,14 @@ func load(t *testing.T, r *runner.Runner) (ids []int64) {
 	return append(ids, many...)
 }
 
-func shapes() map[string]does {
-	return map[string]does{
-		"lone":   nothing,
-		"first":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("second")), nil },
-		"second": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("third")), nil },
-		"third":  nothing,
+func shapes() map[string]handler {
+	return map[string]handler{
+		"lone":   succeed,
+		"first":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("second")), nil },
+		"second": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("third")), nil },
+		"third":  succeed,
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(many("lone", 3)...).Join(of("third")), nil
+			return runner.FanOut(many("lone", 3)...).Join(rawArgs("third")), nil
 		},
 	}
 }
@@ -94,13 +94,13 @@ func TestIDsAfterLossyFailover(t *testing.T) {
 	f := newFailover(t)
 	survivor := start(t, f.pool(), named("survivor"), shapes())
 	for _, id := range load(t, survivor) {
-		ended(t, survivor, id)
+		waitEnded(t, survivor, id)
 	}
 	f.loseTail()
 	killed := start(t, pgtest.Connect(t, f.primary.URL()), named("killed"), shapes()) // this pod never connects to the other server
 	before := load(t, killed)
 	for _, id := range before {
-		ended(t, killed, id)
+		waitEnded(t, killed, id)
 	}
 	before = column[int64](t, f.old, `select id from trapeze.jobs`)
 	now := f.promote()
@@ -125,10 +125,10 @@ func TestIDsAfterLossyFailover(t *testing.T) {
 	for _, id := range column[int64](t, now, `select id from trapeze.jobs where id <> all($1)`, kept) {
 		is.True(!used[id])
 	}
-	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind in ('first', 'second')`), 2*15)
-	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // one for each chain and one for each fan-out
-	is.Equal(one[int](t, now, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
-	is.Equal(one[int](t, now, `select epoch from trapeze.cluster`), 1) // both pods noticed the failover, but only one began a new epoch
+	is.Equal(queryOne[int](t, now, `select count(*) from trapeze.jobs where kind in ('first', 'second')`), 2*15)
+	is.Equal(queryOne[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // one for each chain and one for each fan-out
+	is.Equal(queryOne[int](t, now, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
+	is.Equal(queryOne[int](t, now, `select epoch from trapeze.cluster`), 1) // both pods noticed the failover, but only one began a new epoch
 	checkHistory(t, now, fresh)
 }
 
@@ -138,37 +138,37 @@ func TestClaimLostInFailover(t *testing.T) {
 	f := newFailover(t)
 	exec(t, f.old, `insert into trapeze.lanes (name, enabled) values ('later', false)`)
 	fences := make(chan int64, 2)
-	over, release := gate(t)
+	over, release := latch(t)
 	var calls atomic.Int32
-	r := start(t, f.pool(), named("a"), map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, f.pool(), named("a"), map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		fences <- j.Fence()
 		if calls.Add(1) == 1 {
 			<-over
 		}
 		return nil, nil
 	}})
-	id := enqueue(t, r, of("k"), runner.Lane("later"))
+	id := enqueue(t, r, rawArgs("k"), runner.Lane("later"))
 	events := stream(t, r, feed.Beginning)
 	f.loseTail()
 	exec(t, f.old, `update trapeze.lanes set enabled = true where name = 'later'`)
 	before := <-fences
 	is.Equal(before, int64(1))
-	seen := readUntil(t, events, "job.claimed")                                                                               // the standby does not receive this claim
-	is.Equal(one[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // so promotion will discard the claim
+	seen := readUntil(t, events, "job.claimed")                                                                                    // the standby does not receive this claim
+	is.Equal(queryOne[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // so promotion will discard the claim
 	now := f.promote()
 	exec(t, now, `update trapeze.lanes set enabled = true where name = 'later'`)
 	after := <-fences
 	is.Equal(after, int64(10_000_000_001)) // the same pod claimed the job again
-	pgtest.Wait(t, "the job ends", func() bool { return one[int](t, now, `select count(*) from trapeze.done where id = $1`, id) == 1 })
+	pgtest.Wait(t, "the job ends", func() bool { return queryOne[int](t, now, `select count(*) from trapeze.done where id = $1`, id) == 1 })
 	// The stream ends, and a client that reconnects is told that events may be missing.
 	pgtest.Wait(t, "the stream has ended", func() bool {
 		_, err := events.Next(t.Context(), time.Millisecond)
 		return err != nil
 	})
-	pgtest.Wait(t, "the history has changed", func() bool { return one[int](t, now, `select epoch from trapeze.cluster`) == 1 })
+	pgtest.Wait(t, "the history has changed", func() bool { return queryOne[int](t, now, `select epoch from trapeze.cluster`) == 1 })
 	again := stream(t, r, seen)
 	is.True(again.Reset != "")
-	pgtest.Wait(t, "a heartbeat has detected the failover", func() bool { return value(t, r, "trapeze_history_changes_total") == 1 })
+	pgtest.Wait(t, "a heartbeat has detected the failover", func() bool { return metricValue(t, r, "trapeze_history_changes_total") == 1 })
 	release()
 }
 

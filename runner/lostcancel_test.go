@@ -15,8 +15,8 @@ func TestLostReplyToCancel(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	proxy, pool := cable(t, url)
-	r := make1(t, pool, named("a"), map[string]does{"kind-a": nothing})
-	id := enqueue(t, r, of("kind-a"))
+	r := newRunner(t, pool, named("a"), map[string]handler{"kind-a": succeed})
+	id := enqueue(t, r, rawArgs("kind-a"))
 	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
 	_, err := r.Admin().Cancel(t.Context(), id, "ada")
 	<-cut

@@ -45,7 +45,7 @@ func TestLostReplyToCommit(t *testing.T) {
 	)
 	o := named("a")
 	o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"kind-a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -53,7 +53,7 @@ func TestLostReplyToCommit(t *testing.T) {
 			if now.handler != nil {
 				return now.handler(j, runs["a"])
 			}
-			return runner.Then(of("kind-b")).Result("result-of-a"), nil
+			return runner.Then(rawArgs("kind-b")).Result("result-of-a"), nil
 		},
 		"kind-b": func(context.Context, *raw) (*runner.Outcome, error) {
 			mu.Lock()
@@ -62,7 +62,7 @@ func TestLostReplyToCommit(t *testing.T) {
 			return nil, nil
 		},
 	}, runner.Retry(3, soon))
-	other := make1(t, direct, o, map[string]does{"kind-a": nothing})
+	other := newRunner(t, direct, o, map[string]handler{"kind-a": succeed})
 	submitted := 0
 	for name, c := range someOf(map[string]loss{
 		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},
@@ -93,16 +93,16 @@ func TestLostReplyToCommit(t *testing.T) {
 			} else {
 				cut = proxy.CutReplyOnce(holds(c.cut))
 			}
-			id := enqueue(t, submitter, of("kind-a", `"args-of-a"`), c.options...)
+			id := enqueue(t, submitter, rawArgs("kind-a", `"args-of-a"`), c.options...)
 			<-cut
-			j := ended(t, submitter, id)
+			j := waitEnded(t, submitter, id)
 			is.Equal(j.State, job.Succeeded)
 			is.True(j.Fence <= c.fence)
 			is.Equal(j.Crashes, 0)
 			quiet(t, direct) // no job is left running on the pod
 			submitted++
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-a'`), submitted)
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-b'`), submitted) // there is one child
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-a'`), submitted)
+			is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-b'`), submitted) // there is one child
 			mu.Lock()
 			defer mu.Unlock()
 			is.Equal(runs, map[string]int{"a": c.runsA, "b": 1}) // the child ran once
@@ -110,35 +110,35 @@ func TestLostReplyToCommit(t *testing.T) {
 			if c.commit != "" {
 				rows = 1
 			}
-			is.Equal(one[int](t, direct, `select count(*) from rows where job = $1`, id), rows)
+			is.Equal(queryOne[int](t, direct, `select count(*) from rows where job = $1`, id), rows)
 		})
 	}
 	checkHistory(t, direct, other)
 }
 
 func withRow(j *raw, _ int) (*runner.Outcome, error) {
-	return runner.Then(of("kind-b")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+	return runner.Then(rawArgs("kind-b")).InTx(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
 		return err
 	}), nil
 }
 
 func withStatement(j *raw, _ int) (*runner.Outcome, error) {
-	return runner.Then(of("kind-b")).Write(`insert into rows values ($1)`, j.ID()), nil
+	return runner.Then(rawArgs("kind-b")).Write(`insert into rows values ($1)`, j.ID()), nil
 }
 
 func onceWrong(_ *raw, n int) (*runner.Outcome, error) {
 	if n == 1 {
 		return nil, errors.New("error-of-a")
 	}
-	return runner.Then(of("kind-b")), nil
+	return runner.Then(rawArgs("kind-b")), nil
 }
 
 func onceLater(_ *raw, n int) (*runner.Outcome, error) {
 	if n == 1 {
 		return runner.Snooze(time.Millisecond, "later-of-a"), nil
 	}
-	return runner.Then(of("kind-b")), nil
+	return runner.Then(rawArgs("kind-b")), nil
 }
 
 // The connection breaks while a statement is still waiting for a lock on the server, so reading the outcome back finds nothing. The
@@ -152,16 +152,16 @@ func TestLockedStatementOutlivesConnection(t *testing.T) {
 			url := pgtest.URL(t)
 			direct := pgtest.Connect(t, url)
 			proxy, pool := cable(t, url)
-			reader := make1(t, direct, runner.Options{}, nil)
-			wait, open := gate(t)
+			reader := newRunner(t, direct, runner.Options{}, nil)
+			wait, open := latch(t)
 			ran := make(chan string, 10)
 			o := named("a")
 			o.LeaseFor, o.HeartbeatEvery = 10*time.Second, time.Second
-			r := start(t, pool, o, map[string]does{
+			r := start(t, pool, o, map[string]handler{
 				"a": func(context.Context, *raw) (*runner.Outcome, error) {
 					<-wait
 					ran <- "a"
-					return runner.Then(of("b")), nil
+					return runner.Then(rawArgs("b")), nil
 				},
 				"b": func(context.Context, *raw) (*runner.Outcome, error) { ran <- "b"; return nil, nil },
 			})
@@ -173,11 +173,11 @@ func TestLockedStatementOutlivesConnection(t *testing.T) {
 				options = append(options, runner.Unique("k", runner.WhileActive))
 			}
 			submit := func() (runner.Submitted, error) {
-				return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), options...)
+				return r.Enqueue(context.WithoutCancel(t.Context()), rawArgs("a"), options...)
 			}
 			var made runner.Submitted
 			if what == "finish" {
-				made.ID = begun(t, r, of("a"))
+				made.ID = enqueueStarted(t, r, rawArgs("a"))
 			}
 			lock, err := direct.Begin(t.Context())
 			is.NoErr(err)
@@ -186,7 +186,7 @@ func TestLockedStatementOutlivesConnection(t *testing.T) {
 			is.NoErr(err)
 			waiting := func(n int) func() bool {
 				return func() bool {
-					return one[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database()
+					return queryOne[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database()
 						and wait_event_type = 'Lock' and query ~ '^\s*(with (ends|input_jobs|gone|next|asked)|insert into trapeze.(submissions|unique_keys))'`) >= n
 				}
 			}
@@ -208,7 +208,7 @@ func TestLockedStatementOutlivesConnection(t *testing.T) {
 				is.NoErr(<-submitted)
 				open()
 			}
-			is.Equal(ended(t, reader, made.ID).State, job.Succeeded)
+			is.Equal(waitEnded(t, reader, made.ID).State, job.Succeeded)
 			quiet(t, direct) // no job is left running on the pod
 			close(ran)
 			is.Equal(slices.Collect(func(yield func(string) bool) {
@@ -218,7 +218,7 @@ func TestLockedStatementOutlivesConnection(t *testing.T) {
 					}
 				}
 			}), []string{"a", "b"}) // each step ran once
-			is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 0.0)
+			is.Equal(metricValue(t, r, "trapeze_stale_writes_rejected_total"), 0.0)
 			checkHistory(t, direct, reader)
 		})
 	}
@@ -228,22 +228,22 @@ func TestEndDuringMissingTable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{}, map[string]does{
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"a": func(context.Context, *raw) (*runner.Outcome, error) {
 			<-wait
-			return runner.Then(of("b")).Result(1), nil
+			return runner.Then(rawArgs("b")).Result(1), nil
 		},
-		"b": nothing,
+		"b": succeed,
 	})
-	id := begun(t, r, of("a"))
+	id := enqueueStarted(t, r, rawArgs("a"))
 	exec(t, pool, `alter table trapeze.done rename to elsewhere`)
 	open()
-	pgtest.Wait(t, "the end is rejected", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })
+	pgtest.Wait(t, "the end is rejected", func() bool { return metricValue(t, r, "trapeze_db_errors_total") > 1 })
 	exec(t, pool, `alter table trapeze.elsewhere rename to done`)
-	j := ended(t, r, id)
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Succeeded) // the job is neither lost nor run again
 	is.Equal(j.Fence, int64(1))
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done`), 2)
 }

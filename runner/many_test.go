@@ -19,36 +19,36 @@ func TestDeleteEndedJobsAndPipelines(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"k": nothing, "waits": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"k": succeed, "waits": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("k"), of("waits")).Join(of("k")), nil
+			return runner.FanOut(rawArgs("k"), rawArgs("waits")).Join(rawArgs("k")), nil
 		},
 	})
-	lone := enqueue(t, r, of("k"), runner.IdempotencyKey("key"))
+	lone := enqueue(t, r, rawArgs("k"), runner.IdempotencyKey("key"))
 	inState(t, r, lone, job.Succeeded)
 	n, err := r.Admin().Delete(t.Context(), lone, "ann")
 	is.NoErr(err)
 	is.Equal(n, 1)
 	_, err = r.Job(t.Context(), lone)
 	is.True(errors.Is(err, job.ErrNotFound))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
 	_, err = r.Admin().Delete(t.Context(), lone, "ann")
 	is.True(errors.Is(err, job.ErrNotFound))
-	anew, err := r.Enqueue(t.Context(), of("k"), runner.IdempotencyKey("key"))
+	anew, err := r.Enqueue(t.Context(), rawArgs("k"), runner.IdempotencyKey("key"))
 	is.NoErr(err)
 	is.True(!anew.Duplicate) // the key of a deleted job is free
 	inState(t, r, anew.ID, job.Succeeded)
 	_, err = r.Admin().Delete(t.Context(), anew.ID, "ann")
 	is.NoErr(err)
 
-	parent := enqueue(t, r, of("fans"))
+	parent := enqueue(t, r, rawArgs("fans"))
 	pgtest.Wait(t, "a branch has ended", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent) == 1
+		return queryOne[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent) == 1
 	})
-	branch := one[int64](t, pool, `select id from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent)
+	branch := queryOne[int64](t, pool, `select id from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent)
 	_, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.True(errors.Is(err, job.ErrNotTerminal))
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
@@ -61,7 +61,7 @@ func TestDeleteEndedJobsAndPipelines(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(n, 4)
 	for _, table := range []string{"jobs", "done", "fan_outs", "pipelines", "job_progress"} {
-		is.Equal(one[int](t, pool, `select count(*) from trapeze.`+table), 0) // no row is left
+		is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.`+table), 0) // no row is left
 	}
 }
 
@@ -69,9 +69,9 @@ func TestBulkCancelRetryByFilter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"k": nothing, "other": nothing, "waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"k": succeed, "other": succeed, "waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {
 			case <-wait:
 				return nil, nil
@@ -83,12 +83,12 @@ func TestBulkCancelRetryByFilter(t *testing.T) {
 	const n = 1500
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = runner.Step(of("k"), runner.Delay(time.Hour))
+		list[i] = runner.Step(rawArgs("k"), runner.Delay(time.Hour))
 	}
 	_, err := r.EnqueueMany(t.Context(), list, runner.Delay(time.Hour))
 	is.NoErr(err)
-	running := begun(t, r, of("waits"), runner.Subject("x"))
-	kept := enqueue(t, r, of("other"), runner.Delay(time.Hour))
+	running := enqueueStarted(t, r, rawArgs("waits"), runner.Subject("x"))
+	kept := enqueue(t, r, rawArgs("other"), runner.Delay(time.Hour))
 
 	dry, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, true, "ann")
 	is.NoErr(err)
@@ -114,7 +114,7 @@ func TestBulkCancelRetryByFilter(t *testing.T) {
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Skipped}, []int{n, n, 0})
 	pgtest.Wait(t, "all of the jobs have run", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
+		return queryOne[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
 	})
 	is.Equal(auditEntries(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.cancel by eve", "jobs.retry by bob", "jobs.retry by bob"}) // one audit entry per command
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
@@ -130,16 +130,16 @@ func TestRetryFilterParentsAndChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	var free atomic.Bool
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) == "2" {
-				return runner.FanOut(of("fans", "1"), of("fans", "1")).Join(of("k")), nil
+				return runner.FanOut(rawArgs("fans", "1"), rawArgs("fans", "1")).Join(rawArgs("k")), nil
 			}
-			return runner.FanOut(of("waits"), of("waits")).Join(of("k")), nil
+			return runner.FanOut(rawArgs("waits"), rawArgs("waits")).Join(rawArgs("k")), nil
 		},
-		"k": nothing,
+		"k": succeed,
 		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			if free.Load() {
 				return nil, nil
@@ -152,16 +152,16 @@ func TestRetryFilterParentsAndChildren(t *testing.T) {
 		},
 	})
 	defer open()
-	id := enqueue(t, r, of("fans", "2"))
+	id := enqueue(t, r, rawArgs("fans", "2"))
 	pgtest.Wait(t, "four branches are running", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'waits'`) == 4
+		return queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'waits'`) == 4
 	})
 	aborted, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)
 	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // one audit entry in total, not one per job
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
 	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
@@ -171,5 +171,5 @@ func TestRetryFilterParentsAndChildren(t *testing.T) {
 	p, err := r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join ran only once
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join ran only once
 }

@@ -39,18 +39,18 @@ func TestHandlerMiddlewareOrder(t *testing.T) {
 		_, err := tx.Exec(ctx, `insert into notes values ($1)`, ctx.Value(key{}))
 		return err
 	})
-	r := start(t, pool, runner.Options{Middleware: []runner.Middleware{outer, inner}}, map[string]does{
+	r := start(t, pool, runner.Options{Middleware: []runner.Middleware{outer, inner}}, map[string]handler{
 		"done":    func(ctx context.Context, _ *raw) (*runner.Outcome, error) { return runner.Done(ctx.Value(key{})), nil },
 		"writes":  func(context.Context, *raw) (*runner.Outcome, error) { return always, nil },
 		"refused": func(context.Context, *raw) (*runner.Outcome, error) { panic("called all the same") },
 	})
-	done, refused := enqueue(t, r, of("done", `{"n":1}`)), enqueue(t, r, of("refused"))
+	done, refused := enqueue(t, r, rawArgs("done", `{"n":1}`)), enqueue(t, r, rawArgs("refused"))
 	is.Equal(string(inState(t, r, done, job.Succeeded).Result), `"from outside and inside"`) // the handler sees the context passed on by the middleware
 	is.Equal(message(inState(t, r, refused, job.Failed)), "not today")                       // the job fails with the middleware's error
 	for range 2 {
-		inState(t, r, enqueue(t, r, of("writes")), job.Succeeded)
+		inState(t, r, enqueue(t, r, rawArgs("writes")), job.Succeeded)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from notes where note = 'from outside and inside'`), 2) // InTx functions see the middleware's context too
+	is.Equal(queryOne[int](t, pool, `select count(*) from notes where note = 'from outside and inside'`), 2) // InTx functions see the middleware's context too
 	mu.Lock()
 	defer mu.Unlock()
 	is.Equal(seen, map[string]string{"done": `{"n":1}`, "refused": "{}", "writes": "{}"}) // the middleware sees every job as submitted
@@ -60,12 +60,12 @@ func TestMaintenanceCanBeDoneNow(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour}, map[string]does{"a": nothing})
-	late, old := enqueue(t, r, of("a"), runner.NeedsApproval()), enqueue(t, r, of("a"))
+	r := newRunner(t, pool, runner.Options{MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour}, map[string]handler{"a": succeed})
+	late, old := enqueue(t, r, rawArgs("a"), runner.NeedsApproval()), enqueue(t, r, rawArgs("a"))
 	exec(t, pool, `update trapeze.parked set run_after = now() - interval '25 hours'`)
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '25 hours'`)
 	is.NoErr(r.Maintain(t.Context()))
-	is.Equal(why(get(t, r, late)), job.ReasonExpired) // the job was never approved
-	is.Equal(why(get(t, r, old)), job.ReasonDeadline) // no pod ran the job in time
+	is.Equal(reasonOf(get(t, r, late)), job.ReasonExpired) // the job was never approved
+	is.Equal(reasonOf(get(t, r, old)), job.ReasonDeadline) // no pod ran the job in time
 	is.Equal(r.Kinds(), []string{"a"})
 }

@@ -42,14 +42,14 @@ func TestInvalidRunnerOptions(t *testing.T) {
 func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	operator := r.Admin()
 	submit := func(args job.Args, options ...runner.EnqueueOption) func() error {
 		return func() error { _, err := r.Enqueue(t.Context(), args, options...); return err }
 	}
 	run := func(args job.Args, expression string, options ...runner.ScheduleOption) func() error {
 		return func() error {
-			r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 			r.DeclareSchedule("s", expression, args, options...)
 			return r.Run(t.Context())
 		}
@@ -58,30 +58,30 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 		err  error
 		call func() error
 	}{
-		"kind":               {job.ErrUnknownKind, submit(of("x"))},
-		"kind of a step":     {job.ErrUnknownKind, submit(runner.Chain(of("k"), of("x")))},
-		"kind on failure":    {job.ErrUnknownKind, submit(of("k"), runner.OnFailure(of("x")))},
-		"lane":               {job.ErrUnknownLane, submit(of("k"), runner.Lane("x"))},
+		"kind":               {job.ErrUnknownKind, submit(rawArgs("x"))},
+		"kind of a step":     {job.ErrUnknownKind, submit(runner.Chain(rawArgs("k"), rawArgs("x")))},
+		"kind on failure":    {job.ErrUnknownKind, submit(rawArgs("k"), runner.OnFailure(rawArgs("x")))},
+		"lane":               {job.ErrUnknownLane, submit(rawArgs("k"), runner.Lane("x"))},
 		"no args":            {job.ErrInvalidArgs, submit(nil)},
-		"no args on failure": {job.ErrInvalidArgs, submit(of("k"), runner.OnFailure(nil))},
-		"args":               {job.ErrInvalidArgs, submit(of("k", `{"a":`))},
-		"size":               {job.ErrTooLarge, submit(of("k", `"`+strings.Repeat("x", 2<<20)+`"`))},
-		"priority":           {job.ErrInvalid, submit(of("k"), runner.Priority(1000))},
-		"priority of a step": {job.ErrInvalid, submit(runner.Chain(of("k"), runner.Step(of("k"), runner.Priority(1000))))},
-		"key":                {job.ErrInvalid, submit(of("k"), runner.IdempotencyKey(""))},
-		"nil option":         {job.ErrInvalid, submit(of("k"), nil)},
+		"no args on failure": {job.ErrInvalidArgs, submit(rawArgs("k"), runner.OnFailure(nil))},
+		"args":               {job.ErrInvalidArgs, submit(rawArgs("k", `{"a":`))},
+		"size":               {job.ErrTooLarge, submit(rawArgs("k", `"`+strings.Repeat("x", 2<<20)+`"`))},
+		"priority":           {job.ErrInvalid, submit(rawArgs("k"), runner.Priority(1000))},
+		"priority of a step": {job.ErrInvalid, submit(runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Priority(1000))))},
+		"key":                {job.ErrInvalid, submit(rawArgs("k"), runner.IdempotencyKey(""))},
+		"nil option":         {job.ErrInvalid, submit(rawArgs("k"), nil)},
 		"keys of many": {job.ErrInvalid, func() error {
-			_, err := r.EnqueueMany(t.Context(), []job.Args{of("k")}, runner.IdempotencyKey("x"))
+			_, err := r.EnqueueMany(t.Context(), []job.Args{rawArgs("k")}, runner.IdempotencyKey("x"))
 			return err
 		}},
-		"kind to run":         {job.ErrUnknownKind, func() error { return make1(t, pool, runner.Options{Kinds: []string{"x"}}, nil).Run(t.Context()) }},
-		"expression":          {job.ErrInvalidSchedule, run(of("k"), "never")},
-		"zone":                {job.ErrInvalidSchedule, run(of("k"), "@daily", runner.Zone("Mars"))},
-		"missed fires":        {job.ErrInvalidSchedule, run(of("k"), "@daily", runner.CatchUp(0))},
-		"both":                {job.ErrInvalidSchedule, run(of("k"), "@daily", runner.CatchUp(1), runner.SkipMissed())},
-		"nil schedule option": {job.ErrInvalidSchedule, run(of("k"), "@daily", nil)},
-		"chain of a schedule": {job.ErrInvalidSchedule, run(runner.Chain(of("k"), of("k")), "@daily")},
-		"kind of a schedule":  {job.ErrUnknownKind, run(of("x"), "@daily")},
+		"kind to run":         {job.ErrUnknownKind, func() error { return newRunner(t, pool, runner.Options{Kinds: []string{"x"}}, nil).Run(t.Context()) }},
+		"expression":          {job.ErrInvalidSchedule, run(rawArgs("k"), "never")},
+		"zone":                {job.ErrInvalidSchedule, run(rawArgs("k"), "@daily", runner.Zone("Mars"))},
+		"missed fires":        {job.ErrInvalidSchedule, run(rawArgs("k"), "@daily", runner.CatchUp(0))},
+		"both":                {job.ErrInvalidSchedule, run(rawArgs("k"), "@daily", runner.CatchUp(1), runner.SkipMissed())},
+		"nil schedule option": {job.ErrInvalidSchedule, run(rawArgs("k"), "@daily", nil)},
+		"chain of a schedule": {job.ErrInvalidSchedule, run(runner.Chain(rawArgs("k"), rawArgs("k")), "@daily")},
+		"kind of a schedule":  {job.ErrUnknownKind, run(rawArgs("x"), "@daily")},
 		"set expression": {job.ErrInvalidSchedule, func() error {
 			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("k"), Expression: new("never")}, "ann")
 			return err
@@ -111,7 +111,7 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 
 func TestInvalidHandlerRegistration(t *testing.T) {
 	t.Parallel()
-	r := make1(t, pgtest.Pool(t), runner.Options{}, nil)
+	r := newRunner(t, pgtest.Pool(t), runner.Options{}, nil)
 	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 	for says, option := range map[string]runner.HandleOption{
 		"Retry(-1), want at least one attempt": runner.Retry(-1, job.Backoff{}),
@@ -150,11 +150,11 @@ func TestEmptyIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	_, err := r.Enqueue(t.Context(), of("k"), runner.IdempotencyKey(""))
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	_, err := r.Enqueue(t.Context(), rawArgs("k"), runner.IdempotencyKey(""))
 	is.True(errors.Is(err, job.ErrInvalid))
 	is.True(strings.Contains(err.Error(), "IdempotencyKey is empty"))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 0)
 }
 
 // An invalid outcome fails the job immediately, with an error that states the reason.
@@ -167,11 +167,11 @@ func TestInvalidOutcome(t *testing.T) {
 		"InTx with a nil function":                                   func() *runner.Outcome { return runner.Done(nil).InTx(nil) },
 		"WriteBatch with a nil batch":                                func() *runner.Outcome { return runner.Done(nil).WriteBatch(nil) },
 		"WithBackoff on an outcome that is not Snooze":               func() *runner.Outcome { return runner.Done(nil).WithBackoff() },
-		"Join on an outcome that is neither FanOut nor Deferred":     func() *runner.Outcome { return runner.Done(nil).Join(of("k")) },
-		"next step k: IdempotencyKey is empty":                       func() *runner.Outcome { return runner.Then(of("k"), runner.IdempotencyKey("")) },
+		"Join on an outcome that is neither FanOut nor Deferred":     func() *runner.Outcome { return runner.Done(nil).Join(rawArgs("k")) },
+		"next step k: IdempotencyKey is empty":                       func() *runner.Outcome { return runner.Then(rawArgs("k"), runner.IdempotencyKey("")) },
 	}
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{MaxAttempts: 5}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{MaxAttempts: 5}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		var says string
 		err := json.Unmarshal(j.Args.JSON, &says)
 		return outcomes[says](), err
@@ -179,11 +179,11 @@ func TestInvalidOutcome(t *testing.T) {
 	for says := range outcomes {
 		t.Run(says, func(t *testing.T) {
 			is := is.New(t)
-			j := ended(t, r, enqueue(t, r, of("k", strconv.Quote(says))))
+			j := waitEnded(t, r, enqueue(t, r, rawArgs("k", strconv.Quote(says))))
 			is.Equal(j.State, job.Failed)
 			is.Equal(j.Attempt, 1) // the job was not retried, because the handler would return the same outcome
 			is.True(strings.Contains(message(j), strings.TrimPrefix(says, "next step k: ")))
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, j.ID), 1)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, j.ID), 1)
 		})
 	}
 }
@@ -193,29 +193,29 @@ func TestReservedOrInvalidHandlerEvents(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	errs := make(chan error, 4)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		errs <- j.Emit(ctx, "job.succeeded", "", "", nil)
 		errs <- j.Emit(ctx, "", "", "", nil)
 		errs <- j.Emit(ctx, "mine", "loud", "", nil)
 		errs <- j.Emit(ctx, "mine", "error", "", nil)
 		return nil, nil
 	}})
-	id := enqueue(t, r, of("k"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	id := enqueue(t, r, rawArgs("k"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	for _, says := range []string{`event "job.succeeded"`, `event ""`, `level "loud", want debug, info, warn or error`} {
 		err := <-errs
 		is.True(errors.Is(err, job.ErrInvalid))
 		is.True(strings.Contains(err.Error(), says))
 	}
 	is.NoErr(<-errs)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_event where job = $1 and event = 'mine'`, id), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_event where job = $1 and event = 'mine'`, id), 1)
 }
 
 func TestContradictoryScheduleOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
-	r.DeclareSchedule("s", "@daily", of("k"), runner.CatchUp(3), runner.SkipMissed())
+	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
+	r.DeclareSchedule("s", "@daily", rawArgs("k"), runner.CatchUp(3), runner.SkipMissed())
 	err := r.Run(t.Context())
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
 	is.True(strings.Contains(err.Error(), "CatchUp and SkipMissed"))

@@ -17,13 +17,13 @@ func TestKindMoveWithWaitingJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{Slots: 1}, map[string]does{"blocks": until(wait), "a": nothing, "b": nothing})
-	begun(t, r, of("blocks"))
-	due := enqueue(t, r, of("a"), runner.Priority(50))
-	later := enqueue(t, r, of("a"), runner.Delay(time.Hour))
-	asks := enqueue(t, r, of("a"), runner.NeedsApproval())
-	stays := enqueue(t, r, of("b"))
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{Slots: 1}, map[string]handler{"blocks": waitOn(wait), "a": succeed, "b": succeed})
+	enqueueStarted(t, r, rawArgs("blocks"))
+	due := enqueue(t, r, rawArgs("a"), runner.Priority(50))
+	later := enqueue(t, r, rawArgs("a"), runner.Delay(time.Hour))
+	asks := enqueue(t, r, rawArgs("a"), runner.NeedsApproval())
+	stays := enqueue(t, r, rawArgs("b"))
 	lane := func(id int64) string { return get(t, r, id).Lane }
 
 	kinds := []string{"a"}
@@ -40,12 +40,12 @@ func TestKindMoveWithWaitingJobs(t *testing.T) {
 	is.Equal(done.Moved, 3)
 	for _, id := range []int64{due, later, asks} {
 		is.Equal(lane(id), "careful")
-		is.Equal(told(t, r, id)[1], "job.moved")
+		is.Equal(eventsOf(t, r, id)[1], "job.moved")
 	}
 	is.Equal(get(t, r, due).Priority, 50)
 	is.Equal(lane(stays), "default")
-	pgtest.Wait(t, "new jobs go to the lane of their kind", func() bool { return lane(enqueue(t, r, of("a"))) == "careful" })
-	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
+	pgtest.Wait(t, "new jobs go to the lane of their kind", func() bool { return lane(enqueue(t, r, rawArgs("a"))) == "careful" })
+	is.Equal(queryOne[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
 
 	none := []string{} // removes the lane's kinds, which moves them back to the default lane
 	done, err = r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
@@ -67,15 +67,15 @@ func TestDeleteLaneWithJobs(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, drained) values ('old', false), ('new', false), ('empty', true)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('a', 'old'), ('x', 'empty')`)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{Slots: 1}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{Slots: 1}, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if string(j.Args.JSON) == "1" && j.Crashes() == 0 {
-			return until(wait)(ctx, j)
+			return waitOn(wait)(ctx, j)
 		}
 		return nil, nil
 	}})
-	runs := begun(t, r, of("a", "1"))
-	due, later := enqueue(t, r, of("a", "2")), enqueue(t, r, of("a", "3"), runner.Delay(time.Hour))
+	runs := enqueueStarted(t, r, rawArgs("a", "1"))
+	due, later := enqueue(t, r, rawArgs("a", "2")), enqueue(t, r, rawArgs("a", "3"), runner.Delay(time.Hour))
 	del := func(name, to string) error {
 		_, err := r.Admin().DeleteLane(t.Context(), name, to, "ann", false)
 		return err
@@ -95,13 +95,13 @@ func TestDeleteLaneWithJobs(t *testing.T) {
 	is.NoErr(err)
 	is.Equal([]int{done.Running, done.Moved}, []int{1, 2})
 	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // the running job stays in its lane
-	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "new")
+	is.Equal(queryOne[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "new")
 	is.NoErr(del("empty", ""))
-	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // the deleted lane's kinds move to the default lane
+	is.Equal(queryOne[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // the deleted lane's kinds move to the default lane
 	is.Equal(audited(t, r), []string{"ann lane.delete lane old", "ann lane.delete lane empty"})
 	open()
-	is.Equal(ended(t, r, runs).State, job.Succeeded)
-	is.Equal(ended(t, r, due).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, runs).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, due).State, job.Succeeded)
 	checkHistory(t, pool, r)
 }
 
@@ -111,25 +111,25 @@ func TestUncommittedJobOfDeletedLane(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name) values ('old'), ('careful')`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('b', 'careful')`)
-	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"a": succeed, "b": succeed})
 	var ids []int64
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, kind := range []string{"a", "b"} {
-		made, err := r.EnqueueTx(t.Context(), tx, of(kind), runner.Lane("old"))
+		made, err := r.EnqueueTx(t.Context(), tx, rawArgs(kind), runner.Lane("old"))
 		is.NoErr(err)
 		ids = append(ids, made.ID)
 	}
 	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // the uncommitted jobs are not visible, so the lane counts as empty
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod has applied the change", func() bool {
-		_, err := r.Enqueue(t.Context(), of("a"), runner.Lane("old"), runner.Delay(time.Hour))
+		_, err := r.Enqueue(t.Context(), rawArgs("a"), runner.Lane("old"), runner.Delay(time.Hour))
 		return errors.Is(err, job.ErrUnknownLane)
 	})
 	is.NoErr(tx.Commit(t.Context()))
 	for i, lane := range []string{"default", "careful"} {
-		is.Equal(ended(t, r, ids[i]).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, ids[i]).State, job.Succeeded)
 		is.Equal(get(t, r, ids[i]).Lane, lane) // the job ran in its kind's lane
 	}
 	checkHistory(t, pool, r)
@@ -138,7 +138,7 @@ func TestUncommittedJobOfDeletedLane(t *testing.T) {
 func TestInvalidLaneSettings(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, nil)
+	r := newRunner(t, pool, runner.Options{}, nil)
 	twice := []string{"a", "a"}
 	for name, c := range map[string]struct {
 		lane   string
@@ -161,7 +161,7 @@ func TestInvalidLaneSettings(t *testing.T) {
 			is := is.New(t)
 			_, err := r.Admin().SetLane(t.Context(), c.lane, c.change, "ann")
 			is.True(errors.Is(err, c.err))
-			is.Equal(one[int](t, pool, `select count(*)::int from trapeze.lanes`), 1)
+			is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.lanes`), 1)
 			is.Equal(len(audited(t, r)), 0)
 		})
 	}

@@ -22,12 +22,12 @@ func TestKindAndNameAlphabet(t *testing.T) {
 	defer r.Close()
 	func() {
 		defer func() { is.True(recover() != nil) }() // registering the kind panics
-		runner.HandleRaw(r, evil, nothing)
+		runner.HandleRaw(r, evil, succeed)
 	}()
-	runner.HandleRaw(r, "k", nothing)
-	_, err = r.Enqueue(t.Context(), of(evil), runner.Foreign())
+	runner.HandleRaw(r, "k", succeed)
+	_, err = r.Enqueue(t.Context(), rawArgs(evil), runner.Foreign())
 	is.True(errors.Is(err, job.ErrInvalid))
-	_, err = r.Enqueue(t.Context(), runner.Chain(of("k"), runner.Step(of(evil))), runner.Foreign())
+	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("k"), runner.Step(rawArgs(evil))), runner.Foreign())
 	is.True(errors.Is(err, job.ErrInvalid)) // a later step is rejected too
 	kind, expression := evil, "@daily"
 	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")

@@ -25,7 +25,7 @@ func TestOrderAfterPriorityChange(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var order []int64
-	r := make1(t, pool, runner.Options{Slots: 1}, map[string]does{
+	r := newRunner(t, pool, runner.Options{Slots: 1}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			order = append(order, j.ID())
 			return nil, nil
@@ -33,14 +33,14 @@ func TestOrderAfterPriorityChange(t *testing.T) {
 	})
 	var ids []int64
 	for _, priority := range []int{10, 10, 10, 30, 0} {
-		ids = append(ids, enqueue(t, r, of("k"), runner.Priority(priority)))
+		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Priority(priority)))
 	}
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // moves this job ahead of those with priority 10
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[1], 50, false, "ann"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[3], 10, false, "ann"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[0], -100, false, "ann"))
 	is.Equal(get(t, r, ids[1]).Priority, 50)
-	is.Equal(told(t, r, ids[1]), []string{"job.enqueued", "job.niced"})
+	is.Equal(eventsOf(t, r, ids[1]), []string{"job.enqueued", "job.niced"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", ids[1])), []string{"job.nice by ann"})
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 101, false, "ann"), job.ErrInvalid))
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], -101, false, "ann"), job.ErrInvalid))
@@ -54,25 +54,25 @@ func TestOrderAfterPriorityChange(t *testing.T) {
 func TestPriorityChangeByJobState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	wait, open := gate(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+	wait, open := latch(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{
 		"waits": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("waits")).Join(of("joins")), nil
+			return runner.FanOut(rawArgs("waits")).Join(rawArgs("joins")), nil
 		},
-		"joins":  nothing,
-		"nobody": nothing,
+		"joins":  succeed,
+		"nobody": succeed,
 	})
-	later := enqueue(t, r, of("nobody"), runner.Delay(time.Hour))
+	later := enqueue(t, r, rawArgs("nobody"), runner.Delay(time.Hour))
 	is.NoErr(r.Admin().SetPriority(t.Context(), later, 77, false, "ann"))
 	is.Equal(get(t, r, later).Priority, 77)
-	asks := enqueue(t, r, of("nobody"), runner.NeedsApproval())
+	asks := enqueue(t, r, rawArgs("nobody"), runner.NeedsApproval())
 	is.NoErr(r.Admin().SetPriority(t.Context(), asks, 78, false, "ann"))
 	is.Equal(get(t, r, asks).State, job.AwaitingApproval)
-	running := begun(t, r, of("waits"))
+	running := enqueueStarted(t, r, rawArgs("waits"))
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), running, 5, false, "ann"), job.ErrNotQueued))
 
-	parent := enqueue(t, r, runner.Chain(of("fans"), runner.Step(of("nobody"), runner.Priority(1))))
+	parent := enqueue(t, r, runner.Chain(rawArgs("fans"), runner.Step(rawArgs("nobody"), runner.Priority(1))))
 	inState(t, r, parent, job.Waiting)
 	is.NoErr(r.Admin().SetPriority(t.Context(), parent, 60, true, "ann"))
 	open()
@@ -91,10 +91,10 @@ func TestPriorityChangeOfChain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	const args = `{"a":  "<b>","n":[1, 2]}`
 	chain := func() int64 {
-		return enqueue(t, r, runner.Chain(of("k"), runner.Step(of("k", args), runner.Priority(-7)), of("k")), runner.Priority(3))
+		return enqueue(t, r, runner.Chain(rawArgs("k"), runner.Step(rawArgs("k", args), runner.Priority(-7)), rawArgs("k")), runner.Priority(3))
 	}
 	alone, whole := chain(), chain()
 	is.NoErr(r.Admin().SetPriority(t.Context(), alone, 40, false, "ann"))
@@ -147,17 +147,17 @@ func TestPriorityChangeDuringHandOff(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{
-		"first":  nothing,
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: 50 * time.Millisecond}, map[string]handler{
+		"first":  succeed,
 		"second": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	})
-	id := enqueue(t, r, runner.Chain(of("first"), of("second")), runner.Priority(3))
+	id := enqueue(t, r, runner.Chain(rawArgs("first"), rawArgs("second")), runner.Priority(3))
 	<-finish.held // the handler has returned and the second step has been built, but its row does not exist yet
 	set := make(chan error, 1)
 	go func() { set <- r.Admin().SetPriority(t.Context(), id, 50, true, "ann") }()
 	pgtest.Wait(t, "the pod has read the request", func() bool {
-		return one[bool](t, observer, `select exists (select from trapeze.claim_requests c join trapeze.pods p on p.id = c.pod
+		return queryOne[bool](t, observer, `select exists (select from trapeze.claim_requests c join trapeze.pods p on p.id = c.pod
 			where c.answered_at is not null or p.lease_until > c.created_at + interval '8.3 seconds') or
 			not exists (select from trapeze.claim_requests) and exists (select from trapeze.job_events where job = $1 and event = 'job.niced')`, id)
 	})

@@ -31,7 +31,7 @@ func (e *ends) add(_ context.Context, end job.End) {
 	e.list = append(e.list, end)
 }
 
-// of returns the calls recorded for a job so far.
+// rawArgs returns the calls recorded for a job so far.
 func (e *ends) of(id int64) (list []job.End) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,18 +85,20 @@ func TestEndHookByFailureCause(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'taken'`)
-	open, free := gate(t)
-	fails := func(err error) does { return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err } }
-	writes := func(write func(context.Context, pgx.Tx) error) does {
+	open, free := latch(t)
+	fails := func(err error) handler {
+		return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err }
+	}
+	writes := func(write func(context.Context, pgx.Tx) error) handler {
 		return func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(write), nil }
 	}
-	handlers := map[string]does{
-		"taken": nothing,
+	handlers := map[string]handler{
+		"taken": succeed,
 		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() },
 		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-open; return nil, nil },
 	}
 	ways := map[string]struct {
-		run     does // if nil, the entry in handlers is used
+		run     handler // if nil, the entry in handlers is used
 		reason  job.Reason
 		class   job.ErrorClass
 		attempt int
@@ -115,16 +117,16 @@ func TestEndHookByFailureCause(t *testing.T) {
 		}), job.ReasonAttemptsExhausted, job.ClassDatabase, 2, "ERROR", ""},
 		"args": {fails(job.ErrInvalidArgs), job.ReasonInvalidArgs, job.ClassInvalidArgs, 2, "invalid args", ""},
 		"refused": {func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("taken", `{"once":"x"}`)), nil
+			return runner.Then(rawArgs("taken", `{"once":"x"}`)), nil
 		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "could not store the handler's outcome", ""},
 		"large": {func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(strings.Repeat("x", 2<<20)), nil
 		}, job.ReasonResultTooLarge,
 			job.ClassUnstorable, 1, "too large", ""},
-		"fans": {func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("permanent")), nil }, job.ReasonChildrenFailed,
+		"fans": {func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(rawArgs("permanent")), nil }, job.ReasonChildrenFailed,
 			job.ClassChildrenFailed, 1, "1 of 1 children failed", ""},
 		"join_refused": {func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("taken", `{"once":"y"}`)).Join(of("taken", `{"once":"x"}`)), nil
+			return runner.FanOut(rawArgs("taken", `{"once":"y"}`)).Join(rawArgs("taken", `{"once":"x"}`)), nil
 		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "could not store the next step", ""},
 		"waits": {nil, job.ReasonTimeout, job.ClassTimeout, 2, "context deadline exceeded", ""},
 		"deaf":  {nil, job.ReasonTimeout, job.ClassTimeout, 2, "handler ignored its cancelled context", ""},
@@ -135,7 +137,7 @@ func TestEndHookByFailureCause(t *testing.T) {
 		}
 	}
 	var told ends
-	r := make1(t, pool, runner.Options{OnEnd: told.add, Slots: 50, StuckAfter: 50 * time.Millisecond}, nil)
+	r := newRunner(t, pool, runner.Options{OnEnd: told.add, Slots: 50, StuckAfter: 50 * time.Millisecond}, nil)
 	for kind, handler := range handlers {
 		options := []runner.HandleOption{runner.Retry(2, soon)}
 		if ways[kind].reason == job.ReasonTimeout {
@@ -144,13 +146,13 @@ func TestEndHookByFailureCause(t *testing.T) {
 		runner.HandleRaw(r, kind, handler, options...)
 	}
 	run(t, r)
-	ended(t, r, enqueue(t, r, of("taken", `{"once":"x"}`)))
+	waitEnded(t, r, enqueue(t, r, rawArgs("taken", `{"once":"x"}`)))
 	t.Run("ways", func(t *testing.T) {
 		for kind, way := range ways {
 			t.Run(kind, func(t *testing.T) {
 				t.Parallel()
 				is := is.New(t)
-				id := enqueue(t, r, of(kind), runner.Subject("about "+kind))
+				id := enqueue(t, r, rawArgs(kind), runner.Subject("about "+kind))
 				e := told.wait(t, id)
 				is.Equal(get(t, r, id).State, job.Failed) // the end had been committed before the hook was called
 				is.Equal([]any{e.PipelineID, e.Kind, e.Lane, e.Subject, e.State}, []any{id, kind, "default", "about " + kind, job.Failed})
@@ -174,8 +176,8 @@ func TestEndHookByFailureCause(t *testing.T) {
 func TestRetryHookPerFailedAttempt(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	open, free := gate(t)
-	handlers := map[string]does{
+	open, free := latch(t)
+	handlers := map[string]handler{
 		"errs": func(context.Context, *raw) (*runner.Outcome, error) {
 			return nil, job.Code("declined", errors.New("no card"))
 		},
@@ -205,7 +207,7 @@ func TestRetryHookPerFailedAttempt(t *testing.T) {
 	}
 	exhausted := job.ReasonAttemptsExhausted
 	var told, tries ends
-	r := make1(t, pool, runner.Options{OnEnd: told.add, OnRetry: tries.add, Slots: 50, StuckAfter: 50 * time.Millisecond}, nil)
+	r := newRunner(t, pool, runner.Options{OnEnd: told.add, OnRetry: tries.add, Slots: 50, StuckAfter: 50 * time.Millisecond}, nil)
 	for kind, handler := range handlers {
 		options := []runner.HandleOption{runner.Retry(2, soon)}
 		switch kind {
@@ -228,7 +230,7 @@ func TestRetryHookPerFailedAttempt(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
-			id := enqueue(t, r, of(kind))
+			id := enqueue(t, r, rawArgs(kind))
 			var got []seen
 			pgtest.Wait(t, "the attempts and the end are reported", func() bool { return len(tries.of(id))+len(told.of(id)) >= len(want) })
 			for _, e := range append(tries.of(id), told.of(id)...) {
@@ -247,7 +249,7 @@ func TestEndHookStaleOverdueRuns(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var told ends
-	r := make1(t, pool, runner.Options{OnEnd: told.add, MaxAge: time.Hour}, nil)
+	r := newRunner(t, pool, runner.Options{OnEnd: told.add, MaxAge: time.Hour}, nil)
 	untilDone := func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		return nil, errors.New("late")
@@ -255,10 +257,10 @@ func TestEndHookStaleOverdueRuns(t *testing.T) {
 	runner.HandleRaw(r, "still", untilDone, runner.StaleAfter(50*time.Millisecond))
 	runner.HandleRaw(r, "old", untilDone)
 	run(t, r)
-	e := told.wait(t, enqueue(t, r, of("still")))
+	e := told.wait(t, enqueue(t, r, rawArgs("still")))
 	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonStale, job.ClassStale, 1})
-	running := begun(t, r, of("old"))
-	waiting := enqueue(t, r, of("elsewhere"), runner.Foreign())
+	running := enqueueStarted(t, r, rawArgs("old"))
+	waiting := enqueue(t, r, rawArgs("elsewhere"), runner.Foreign())
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '2 hours'`)
 	is.NoErr(r.Maintain(t.Context()))
 	e = told.wait(t, running)
@@ -273,11 +275,11 @@ func TestEndHookAtCrashLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	die, dies := gate(t)
-	hangs := map[string]does{"hangs": func(context.Context, *raw) (*runner.Outcome, error) { <-die; return nil, errors.New("late") }}
+	die, dies := latch(t)
+	hangs := map[string]handler{"hangs": func(context.Context, *raw) (*runner.Outcome, error) { <-die; return nil, errors.New("late") }}
 	var owner, other ends
 	a := start(t, pool, runner.Options{OnEnd: owner.add}, hangs, runner.MaxCrashes(1))
-	id := begun(t, a, runner.Chain(of("hangs"), of("hangs")), runner.Subject("s"))
+	id := enqueueStarted(t, a, runner.Chain(rawArgs("hangs"), rawArgs("hangs")), runner.Subject("s"))
 	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 	exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead') where id = $1`, id)
 	exec(t, pool, `update trapeze.pods set drained = true where name <> 'dead'`)
@@ -296,22 +298,22 @@ func TestHangingEndHook(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	var told ends
-	r := make1(t, pool, runner.Options{OnEnd: func(ctx context.Context, e job.End) {
+	r := newRunner(t, pool, runner.Options{OnEnd: func(ctx context.Context, e job.End) {
 		<-wait
 		told.add(ctx, e)
-	}}, map[string]does{"k": nothing})
+	}}, map[string]handler{"k": succeed})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	over := make(chan error, 1)
 	go func() { over <- r.Run(ctx) }()
 	for range 20 {
-		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // jobs end while the first call to the hook hangs
+		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded) // jobs end while the first call to the hook hangs
 	}
 	stop()
 	pgtest.Wait(t, "the pod has left", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 0
+		return queryOne[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 0
 	})
 	select {
 	case err := <-over:
@@ -330,8 +332,8 @@ func TestWaitingJobCancelReport(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var told ends
-	r := start(t, pgtest.Pool(t), runner.Options{OnEnd: told.add}, map[string]does{"k": nothing})
-	id := enqueue(t, r, of("k"), runner.Delay(time.Hour))
+	r := start(t, pgtest.Pool(t), runner.Options{OnEnd: told.add}, map[string]handler{"k": succeed})
+	id := enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour))
 	_, err := r.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
 	pgtest.WaitFor(t, 20*time.Second, "the end is reported", func() bool { return len(told.of(id)) == 1 })

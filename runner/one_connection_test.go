@@ -19,21 +19,21 @@ import (
 // submissionsInTx are the ways to submit in the caller's transaction, each with options that need something from the database.
 var submissionsInTx = map[string]func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error{
 	"one": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, of("k"))
+		_, err := r.EnqueueTx(ctx, tx, rawArgs("k"))
 		return err
 	},
 	"of a foreign kind, with a submitter": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, of("other"), runner.Foreign(), runner.Submitter("ann"), runner.NeedsApproval())
+		_, err := r.EnqueueTx(ctx, tx, rawArgs("other"), runner.Foreign(), runner.Submitter("ann"), runner.NeedsApproval())
 		return err
 	},
 	"a chain with lanes": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, runner.Chain(of("k"), runner.Step(of("k"), runner.Lane("guarded"))), runner.Lane("guarded"), runner.OnFailure(of("k")))
+		_, err := r.EnqueueTx(ctx, tx, runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Lane("guarded"))), runner.Lane("guarded"), runner.OnFailure(rawArgs("k")))
 		return err
 	},
 	"duplicates": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
 		for _, option := range []runner.EnqueueOption{runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")} {
 			for range 2 {
-				if _, err := r.EnqueueTx(ctx, tx, of("k"), option, runner.Delay(time.Hour)); err != nil {
+				if _, err := r.EnqueueTx(ctx, tx, rawArgs("k"), option, runner.Delay(time.Hour)); err != nil {
 					return err
 				}
 			}
@@ -62,7 +62,7 @@ func TestTransactionSubmissionWithSingleConnection(t *testing.T) {
 	exec(t, pgtest.Connect(t, url), `insert into trapeze.lanes (name, requires_approval) values ('guarded', true)`)
 	pool := viaPooler(t, pgtest.Pooler(t, url, 1))
 	for name, submit := range submissionsInTx {
-		r := make1(t, pool, runner.Options{DirectURL: "off"}, map[string]does{"k": nothing})
+		r := newRunner(t, pool, runner.Options{DirectURL: "off"}, map[string]handler{"k": succeed})
 		for _, state := range []string{"cold", "warm"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return submit(ctx, r, tx) })
@@ -78,7 +78,7 @@ func TestTransactionSubmissionWithSingleConnection(t *testing.T) {
 	defer cancel()
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{})
 	is.NoErr(err)
-	_, err = runner.EnqueueSQL(ctx, tx, of("k"), runner.IdempotencyKey("s"), runner.Lane("guarded"))
+	_, err = runner.EnqueueSQL(ctx, tx, rawArgs("k"), runner.IdempotencyKey("s"), runner.Lane("guarded"))
 	is.NoErr(err)
 	is.NoErr(tx.Commit())
 }
@@ -89,27 +89,27 @@ func TestJobCallInsideTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))
 	var r *runner.Runner
-	held := func(call func(ctx context.Context, j *raw) error) does {
+	held := func(call func(ctx context.Context, j *raw) error) handler {
 		return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(pgx.Tx) error { return call(ctx, j) }, nil)
 		}
 	}
-	calls := map[string]does{
+	calls := map[string]handler{
 		"read": held(func(ctx context.Context, j *raw) error { _, err := r.Job(ctx, j.ID()); return err }),
 		"command": held(func(ctx context.Context, j *raw) error {
 			_, err := r.Admin().ResumeLane(ctx, job.DefaultLane, "ada")
 			return err
 		}),
-		"enqueue": held(func(ctx context.Context, _ *raw) error { _, err := r.Enqueue(ctx, of("read")); return err }),
+		"enqueue": held(func(ctx context.Context, _ *raw) error { _, err := r.Enqueue(ctx, rawArgs("read")); return err }),
 		"keyed": held(func(ctx context.Context, _ *raw) error {
-			_, err := r.Enqueue(ctx, of("read"), runner.IdempotencyKey("i"))
+			_, err := r.Enqueue(ctx, rawArgs("read"), runner.IdempotencyKey("i"))
 			return err
 		}),
 		"token": held(func(ctx context.Context, j *raw) error { _, err := j.Token(ctx); return err }),
 	}
 	r = start(t, pool, runner.Options{DirectURL: "off", LeaseFor: 3 * time.Second, HeartbeatEvery: time.Second, Slots: 1, MaxAttempts: 1}, calls)
 	for kind := range calls {
-		j := ended(t, r, enqueue(t, r, of(kind)))
+		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(*j.ErrorClass, job.ClassError) // an ordinary failed attempt, not a lost lease
 		is.True(strings.Contains(*j.Error, "make this call outside the transaction"))
 	}

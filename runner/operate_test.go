@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// until returns a handler that blocks until wait is closed or its context is done.
-func until(wait <-chan struct{}) does {
+// waitOn returns a handler that blocks until wait is closed or its context is done.
+func waitOn(wait <-chan struct{}) handler {
 	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		select {
 		case <-wait:
@@ -45,7 +45,7 @@ func audited(t *testing.T, r *runner.Runner) (actions []string) {
 // happened counts the events with the given name.
 func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
 	t.Helper()
-	return one[int](t, pool, `select count(*)::int from trapeze.job_event where event = $1`, event)
+	return queryOne[int](t, pool, `select count(*)::int from trapeze.job_event where event = $1`, event)
 }
 
 // With these options, pods send heartbeats and poll so rarely that a change can reach them only through a notification.
@@ -56,11 +56,11 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	wait, open := gate(t)
-	pods := fleet(t, url, 2, rarely, map[string]does{"k": until(wait)})
-	operator := make1(t, pgtest.Connect(t, url), runner.Options{}, nil) // a program that runs no jobs
+	wait, open := latch(t)
+	pods := startPods(t, url, 2, rarely, map[string]handler{"k": waitOn(wait)})
+	operator := newRunner(t, pgtest.Connect(t, url), runner.Options{}, nil) // a program that runs no jobs
 	for range 12 {
-		enqueue(t, pods[0], of("k"))
+		enqueue(t, pods[0], rawArgs("k"))
 	}
 	pgtest.Wait(t, "both pods are full", func() bool { return running(t, pool) == 8 })
 
@@ -77,7 +77,7 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	shut := func() {
 		for _, r := range pods {
 			pgtest.Wait(t, "nothing starts on this pod", func() bool {
-				s, err := r.Enqueue(t.Context(), of("k"))
+				s, err := r.Enqueue(t.Context(), rawArgs("k"))
 				is.NoErr(err)
 				return s.State == job.Pending
 			})
@@ -112,21 +112,21 @@ func TestLanePollInterval(t *testing.T) {
 	o := rarely
 	o.DirectURL = "off" // the pod receives no notifications
 	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
-	r := start(t, pool, o, map[string]does{"k": nothing})
-	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // its submissions notify no pod
+	r := start(t, pool, o, map[string]handler{"k": succeed})
+	other := newRunner(t, pool, runner.Options{DirectURL: "off"}, nil) // its submissions notify no pod
 	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollInterval: job.To(job.Millis(100 * time.Millisecond))}, "")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod knows the lane", func() bool {
-		_, err := r.Enqueue(t.Context(), of("k"), runner.Lane("quick"))
+		_, err := r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("quick"))
 		return err == nil
 	})
 	quick := func() {
-		id := enqueue(t, other, of("k"), runner.Foreign(), runner.Lane("quick"))
-		is.Equal(ended(t, other, id).State, job.Succeeded) // the pod's own poll interval is an hour
+		id := enqueue(t, other, rawArgs("k"), runner.Foreign(), runner.Lane("quick"))
+		is.Equal(waitEnded(t, other, id).State, job.Succeeded) // the pod's own poll interval is an hour
 	}
 	quick()
 	quick() // by now, the full poll caused by the new lane has ended
-	slow := enqueue(t, other, of("k"), runner.Foreign())
+	slow := enqueue(t, other, rawArgs("k"), runner.Foreign())
 	left := func() bool {
 		for range 3 {
 			quick()
@@ -137,25 +137,25 @@ func TestLanePollInterval(t *testing.T) {
 		if left() {
 			return true
 		}
-		slow = enqueue(t, other, of("k"), runner.Foreign()) // a pod on a busy machine with slow statements occasionally polls all lanes
+		slow = enqueue(t, other, rawArgs("k"), runner.Foreign()) // a pod on a busy machine with slow statements occasionally polls all lanes
 		return false
 	})
 	exec(t, pool, `update trapeze.lanes set poll_interval_ms = 100 where name = 'default'`)
-	is.Equal(ended(t, other, slow).State, job.Succeeded)
+	is.Equal(waitEnded(t, other, slow).State, job.Succeeded)
 }
 
 func TestLaneStaleLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, _ := gate(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": until(wait)})
-	id := begun(t, r, of("k"))
+	wait, _ := latch(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": waitOn(wait)})
+	id := enqueueStarted(t, r, rawArgs("k"))
 	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StaleAfter: job.To(job.Seconds(time.Second))}, "ann")
 	is.NoErr(err)
-	j := ended(t, r, id) // the job was already running when the limit was set
-	is.Equal(why(j), job.ReasonStale)
-	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // the limit applies to the next job from the start
+	j := waitEnded(t, r, id) // the job was already running when the limit was set
+	is.Equal(reasonOf(j), job.ReasonStale)
+	is.Equal(reasonOf(waitEnded(t, r, enqueue(t, r, rawArgs("k")))), job.ReasonStale) // the limit applies to the next job from the start
 }
 
 func TestDrainedLaneAcrossFreeze(t *testing.T) {
@@ -163,19 +163,19 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	wait, open := gate(t)
-	pods := fleet(t, url, 2, rarely, map[string]does{"next": nothing,
+	wait, open := latch(t)
+	pods := startPods(t, url, 2, rarely, map[string]handler{"next": succeed,
 		"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-			if _, err := until(wait)(ctx, j); err != nil {
+			if _, err := waitOn(wait)(ctx, j); err != nil {
 				return nil, err
 			}
-			return runner.Then(of("next")), nil
+			return runner.Then(rawArgs("next")), nil
 		}})
 	r := pods[0]
-	first := begun(t, r, of("k"))
+	first := enqueueStarted(t, r, rawArgs("k"))
 
 	beat := func() time.Time {
-		return one[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, pods[1].Boot())
+		return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, pods[1].Boot())
 	}
 	before := beat()
 	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
@@ -186,25 +186,25 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	pgtest.Wait(t, "the heartbeat that the notification triggers on the other pod", func() bool { return beat().After(before) })
 	var waits int64
 	pgtest.Wait(t, "the other pod has applied the change", func() bool {
-		s, err := pods[1].Enqueue(t.Context(), of("next"))
+		s, err := pods[1].Enqueue(t.Context(), rawArgs("next"))
 		is.NoErr(err)
 		waits = s.ID
 		return s.State == job.Pending
 	})
 	open()
-	is.Equal(ended(t, r, first).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, first).State, job.Succeeded)
 	q, err = r.Admin().DrainLane(t.Context(), "default", 20*time.Second, "ann")
 	is.NoErr(err)
 	is.True(q.Quiet && !q.Changed)
 	is.Equal(get(t, r, waits).State, job.Pending)
-	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's next step waits too
+	is.Equal(queryOne[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's next step waits too
 
 	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann")
 	is.NoErr(err)
 	q, err = pods[1].Admin().Freeze(t.Context(), 20*time.Second, "bob")
 	is.NoErr(err)
 	is.True(q.Changed && q.Quiet)
-	frozen, err := r.Enqueue(t.Context(), of("next"), runner.Lane("other"))
+	frozen, err := r.Enqueue(t.Context(), rawArgs("next"), runner.Lane("other"))
 	is.NoErr(err)
 	is.Equal(frozen.State, job.Pending) // the job does not start on insert
 	now, err := r.Admin().Status(t.Context())
@@ -214,7 +214,7 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	thawed, err := r.Admin().Thaw(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(thawed)
-	is.Equal(ended(t, r, frozen.ID).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, frozen.ID).State, job.Succeeded)
 	is.Equal(get(t, r, waits).State, job.Pending) // the lane that had already been drained stays drained
 
 	resumed, err := pods[1].Admin().ResumeLane(t.Context(), "default", "ann")
@@ -233,20 +233,20 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	wait, open := gate(t)
-	kinds := map[string]does{"next": nothing, "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		if _, err := until(wait)(ctx, j); err != nil {
+	wait, open := latch(t)
+	kinds := map[string]handler{"next": succeed, "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if _, err := waitOn(wait)(ctx, j); err != nil {
 			return nil, err
 		}
-		return runner.Then(of("next")), nil
+		return runner.Then(rawArgs("next")), nil
 	}}
 	// The other pod starts later. Otherwise, it could claim a job that is submitted while a claim has reserved all slots of the first pod.
-	pods := fleet(t, url, 1, rarely, kinds)
+	pods := startPods(t, url, 1, rarely, kinds)
 	var chains []int64
 	for range 3 {
-		chains = append(chains, begun(t, pods[0], of("k")))
+		chains = append(chains, enqueueStarted(t, pods[0], rawArgs("k")))
 	}
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
 	other := rarely
 	other.Name = "pod-1"
 	pods = append(pods, start(t, pgtest.Connect(t, url), other, kinds))
@@ -262,16 +262,16 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	open()
 	quiet(t, pool)
 	for _, id := range chains {
-		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // the drained pod finished its running jobs
-		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // the other pod ran the next step
+		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                                // the drained pod finished its running jobs
+		is.Equal(queryOne[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // the other pod ran the next step
 	}
 	for range 5 {
-		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // the other pod also runs jobs submitted on the drained pod
+		is.Equal(*waitEnded(t, pods[0], enqueue(t, pods[0], rawArgs("next"))).Pod, pods[1].Boot()) // the other pod also runs jobs submitted on the drained pod
 	}
 	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // drains the same pod again, by its boot id
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Quiet: true})
-	pod := one[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].Boot())
+	pod := queryOne[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].Boot())
 	is.True(!pod) // the pod is not shutting down
 
 	resumed, err := pods[1].Admin().ResumePod(t.Context(), "pod-0", "ann")
@@ -288,16 +288,16 @@ func TestDrainedPodRestartedUnderName(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first := make1(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
+	first := newRunner(t, pool, runner.Options{Name: "web-1"}, map[string]handler{"k": succeed})
 	stop := run(t, first)
 	_, err := first.Admin().DrainPod(t.Context(), "web-1", 0, "ann")
 	is.NoErr(err)
 	stop()
-	second := start(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
+	second := start(t, pool, runner.Options{Name: "web-1"}, map[string]handler{"k": succeed})
 	pgtest.Wait(t, "the pod is registered", func() bool { _, reasons := second.Ready(); return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]" })
-	id := enqueue(t, second, of("k"))
-	other := start(t, pool, runner.Options{Name: "web-2"}, map[string]does{"k": nothing})
-	is.Equal(*ended(t, other, id).Pod, other.Boot())
+	id := enqueue(t, second, rawArgs("k"))
+	other := start(t, pool, runner.Options{Name: "web-2"}, map[string]handler{"k": succeed})
+	is.Equal(*waitEnded(t, other, id).Pod, other.Boot())
 	_, err = other.Admin().ResumePod(t.Context(), "web-1", "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := second.Ready(); return ready })
@@ -313,7 +313,7 @@ func TestDrainedPodResumedDuringLapse(t *testing.T) {
 		_, reasons := r.Ready()
 		return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]"
 	}
-	first, second := start(t, pool, named("web"), map[string]does{"k": nothing}), start(t, pool, named("web"), map[string]does{"k": nothing})
+	first, second := start(t, pool, named("web"), map[string]handler{"k": succeed}), start(t, pool, named("web"), map[string]handler{"k": succeed})
 	for _, r := range []*runner.Runner{first, second} {
 		_, err := first.Admin().DrainPod(t.Context(), r.Boot(), 0, "ann")
 		is.NoErr(err)
@@ -322,7 +322,7 @@ func TestDrainedPodResumedDuringLapse(t *testing.T) {
 	podIDs := [2]string{first.Boot(), second.Boot()}
 	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed', drained = id <> $1`, podIDs[0])
 	pgtest.Wait(t, "both pods have registered again", func() bool {
-		return first.Boot() != podIDs[0] && second.Boot() != podIDs[1] && one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
+		return first.Boot() != podIDs[0] && second.Boot() != podIDs[1] && queryOne[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
 	})
 	pgtest.Wait(t, "the resumed pod is ready", func() bool { ready, _ := first.Ready(); return ready })
 	pgtest.Wait(t, "the other pod with this name is not ready", func() bool { return drained(second) })
@@ -331,11 +331,11 @@ func TestDrainedPodResumedDuringLapse(t *testing.T) {
 func TestSubmissionRightAfterPause(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
+	r := start(t, pgtest.Pool(t), named("a"), map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
 	for range 10 {
 		_, err := r.Admin().Pause(t.Context(), "ann")
 		is.NoErr(err)
-		s, err := r.Enqueue(t.Context(), of("k"))
+		s, err := r.Enqueue(t.Context(), rawArgs("k"))
 		is.NoErr(err)
 		is.Equal(s.State, job.Pending) // the pod has applied the pause by the time the call returns
 		_, err = r.Admin().Unpause(t.Context(), "ann")

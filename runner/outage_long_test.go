@@ -27,8 +27,8 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	const lease = 8 * time.Second
 	var mu sync.Mutex
 	calls := map[int64]int{}
-	wait, open := gate(t)
-	handler := func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	work := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		mu.Lock()
 		calls[j.ID()]++
 		mu.Unlock()
@@ -37,7 +37,7 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 		}
 		return nil, nil
 	}
-	kinds := map[string]map[string]does{"dies": {"dies": handler}, "a": {"a": handler, "dies": handler}, "b": {"b": handler}, "c": {"c": handler}}
+	kinds := map[string]map[string]handler{"dies": {"dies": work}, "a": {"a": work, "dies": work}, "b": {"b": work}, "c": {"c": work}}
 	names := []string{"dies", "a", "b", "c"}
 	proxies, pods, jobs, podIDs := map[string]*faultnet.Proxy{}, map[string]*runner.Runner{}, map[string]int64{}, map[string]string{}
 	for _, name := range names {
@@ -45,23 +45,23 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 		o := runner.Options{Name: name, LeaseFor: lease, HeartbeatEvery: 400 * time.Millisecond, PollEvery: time.Second, Slots: 2}
 		proxies[name], pods[name] = proxy, start(t, cut, o, kinds[name], runner.KeepRunning())
 		podIDs[name] = pods[name].Boot()
-		jobs[name] = begun(t, pods[name], of(name))
+		jobs[name] = enqueueStarted(t, pods[name], rawArgs(name))
 	}
-	is.Equal(one[int](t, direct, `select count(distinct pod) from trapeze.live`), len(names)) // each pod runs one job
-	cut := one[time.Time](t, direct, `select clock_timestamp()`)
+	is.Equal(queryOne[int](t, direct, `select count(distinct pod) from trapeze.live`), len(names)) // each pod runs one job
+	cut := queryOne[time.Time](t, direct, `select clock_timestamp()`)
 	for _, name := range names {
 		proxies[name].Refuse()
 		proxies[name].Reset()
 	}
 	pgtest.WaitFor(t, time.Minute, "all leases have ended", func() bool {
-		return one[bool](t, direct, `select bool_and(lease_until < now()) from trapeze.pods`)
+		return queryOne[bool](t, direct, `select bool_and(lease_until < now()) from trapeze.pods`)
 	})
 	beats := func(name string, n int) { // waits for n heartbeats, each of which renews the lease
 		t.Helper()
 		latest := time.Time{}
 		for range n {
 			pgtest.WaitFor(t, time.Minute, "a heartbeat of "+name, func() bool {
-				until := one[time.Time](t, direct, `select lease_until from trapeze.pods where id = $1`, podIDs[name])
+				until := queryOne[time.Time](t, direct, `select lease_until from trapeze.pods where id = $1`, podIDs[name])
 				renewed := until.After(cut.Add(lease+time.Second)) && until.After(latest)
 				if renewed {
 					latest = until
@@ -72,24 +72,24 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	}
 	proxies["a"].Pass()
 	beats("a", 1)
-	back := one[time.Time](t, direct, `select clock_timestamp()`)
+	back := queryOne[time.Time](t, direct, `select clock_timestamp()`)
 	beats("a", 3) // after two heartbeats, the pod may declare other pods dead
 	proxies["b"].Pass()
 	beats("b", 3)
 	proxies["c"].Pass()
 	beats("c", 1)
-	if late := one[time.Time](t, direct, `select clock_timestamp()`).Sub(back); late > lease-time.Second {
+	if late := queryOne[time.Time](t, direct, `select clock_timestamp()`).Sub(back); late > lease-time.Second {
 		t.Skipf("this machine took %s to bring three pods back, which is about the lease of %s", late, lease)
 	}
 	pgtest.WaitFor(t, time.Minute, "the job of the pod that died has ended elsewhere", func() bool {
 		return get(t, pods["a"], jobs["dies"]).State == job.Succeeded
 	})
 	is.Equal(get(t, pods["a"], jobs["dies"]).Crashes, 1)
-	took := one[time.Time](t, direct, `select closed_at from trapeze.pods where id = $1`, podIDs["dies"]).Sub(back)
+	took := queryOne[time.Time](t, direct, `select closed_at from trapeze.pods where id = $1`, podIDs["dies"]).Sub(back)
 	is.True(took < 2*lease) // the dead pod was detected after one lease, not two
 	open()
 	for _, name := range names[1:] {
-		j := ended(t, pods["a"], jobs[name])
+		j := waitEnded(t, pods["a"], jobs[name])
 		is.Equal(fmt.Sprint(name, j.State, j.Fence, j.Crashes), fmt.Sprint(name, job.Succeeded, 1, 0)) // the pod kept its job
 		is.Equal(pods[name].Boot(), podIDs[name])                                                      // the pod was never declared dead
 		mu.Lock()

@@ -21,21 +21,21 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	dead := make1(t, pool, runner.Options{}, nil)
+	dead := newRunner(t, pool, runner.Options{}, nil)
 	const pods, each = 3, 5
 	var ids []int64
 	for n := range pods {
 		podID := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
 		exec(t, pool, `insert into trapeze.pods (id, name, kinds, slots, lease_until) values ($1, 'dead', '{k}', 10, now() - interval '10 minutes')`, podID)
 		for range each {
-			ids = append(ids, enqueue(t, dead, of("k"), runner.Foreign()))
+			ids = append(ids, enqueue(t, dead, rawArgs("k"), runner.Foreign()))
 		}
 		exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now() - interval '11 minutes'
 			where state = 'pending'`, podID)
 	}
 	began := time.Now()
 	for _, name := range []string{"fresh-1", "fresh-2"} {
-		start(t, pool, runner.Options{Name: name, HeartbeatEvery: 2 * time.Second}, map[string]does{"k": nothing}) // with default options
+		start(t, pool, runner.Options{Name: name, HeartbeatEvery: 2 * time.Second}, map[string]handler{"k": succeed}) // with default options
 	}
 	for _, id := range ids {
 		pgtest.WaitFor(t, time.Minute, "it has ended", func() bool { return get(t, dead, id).State == job.Succeeded })
@@ -73,7 +73,7 @@ func TestFailedHeartbeatSentAgain(t *testing.T) {
 	o.HeartbeatEvery, o.LeaseFor = time.Hour, 3*time.Hour
 	failed := make(chan struct{}, 1)
 	o.Logger = slog.New(listens{slog.DiscardHandler, "heartbeat failed", failed})
-	r := start(t, pool, o, map[string]does{"k": nothing})
+	r := start(t, pool, o, map[string]handler{"k": succeed})
 	p := inside.Of(r).Pod
 	proxy.Refuse()
 	proxy.Reset()
@@ -95,7 +95,7 @@ func lapsed(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, jobs int) (ids [
 	const podID = "00000000-0000-4000-8000-000000000001"
 	exec(t, pool, `insert into trapeze.pods (id, name, kinds, slots, lease_until, closed_at, closed) values ($1, 'dead', '{k}', 10, now(), now(), 'lapsed')`, podID)
 	for range jobs {
-		ids = append(ids, enqueue(t, r, of("k"), runner.Foreign()))
+		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Foreign()))
 	}
 	exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now()`, podID)
 	return ids
@@ -106,22 +106,22 @@ func TestRecoveryReturnsToLockedJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	ids := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 2)
+	ids := lapsed(t, pool, newRunner(t, pool, runner.Options{}, nil), 2)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, ids[0])
 	is.NoErr(err)
-	r := start(t, pool, silent, map[string]does{"k": nothing})
+	r := start(t, pool, silent, map[string]handler{"k": succeed})
 	p := inside.Of(r).Pod
 	for range 2 { // a pod may recover others' jobs after its second heartbeat
 		is.True(p.BeatOnce(t.Context(), true))
 	}
 	p.Wake()
-	is.Equal(ended(t, r, ids[1]).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, ids[1]).State, job.Succeeded)
 	is.NoErr(tx.Rollback(t.Context()))
 	began := time.Now()
-	is.Equal(ended(t, r, ids[0]).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, ids[0]).State, job.Succeeded)
 	is.True(time.Since(began) < 20*time.Second)
 }
 
@@ -130,7 +130,7 @@ func TestRefusedRecoveriesAndClaims(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	id := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 1)[0]
+	id := lapsed(t, pool, newRunner(t, pool, runner.Options{}, nil), 1)[0]
 	for _, state := range []string{"pending", "running"} { // the sequences count on although the transactions are rolled back
 		exec(t, pool, `create sequence to_`+state+`; create function refuse_`+state+`() returns trigger language plpgsql as $$ begin
 				if nextval('to_`+state+`') <= 2 then raise exception 'refused'; end if;
@@ -139,16 +139,16 @@ func TestRefusedRecoveriesAndClaims(t *testing.T) {
 			create trigger refuse_`+state+` before update on trapeze.live for each row when (old.state <> new.state and new.state = '`+state+`')
 				execute function refuse_`+state+`()`)
 	}
-	r := start(t, pool, silent, map[string]does{"k": nothing})
+	r := start(t, pool, silent, map[string]handler{"k": succeed})
 	p := inside.Of(r).Pod
 	for range 2 { // a pod may recover others' jobs after its second heartbeat
 		is.True(p.BeatOnce(t.Context(), true))
 	}
 	began := time.Now()
 	p.Wake()
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	is.True(time.Since(began) < 20*time.Second)
-	is.Equal(one[int](t, pool, `select (select last_value from to_pending) + (select last_value from to_running)`), 6)
+	is.Equal(queryOne[int](t, pool, `select (select last_value from to_pending) + (select last_value from to_running)`), 6)
 }
 
 // A process that was frozen claims nothing until a heartbeat succeeds. It then claims the jobs that became pending meanwhile, without
@@ -157,15 +157,15 @@ func TestClaimAfterRegainedTrust(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	id := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 1)[0]
-	r := start(t, pool, silent, map[string]does{"k": nothing})
+	id := lapsed(t, pool, newRunner(t, pool, runner.Options{}, nil), 1)[0]
+	r := start(t, pool, silent, map[string]handler{"k": succeed})
 	p := inside.Of(r).Pod
 	exec(t, pool, `update trapeze.pods set closed_at = now() - interval '1 hour', swept_at = now() where closed_at is not null`)
 	p.Lease.Renewed(time.Now().Add(-time.Hour), time.Now(), time.Minute, true)
 	exec(t, pool, `update trapeze.live set state = 'pending', pod = null`) // no pod is notified, and nothing else is due
 	began := time.Now()
 	is.True(p.BeatOnce(t.Context(), true))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	is.True(time.Since(began) < 20*time.Second)
 }
 
@@ -174,12 +174,12 @@ func TestReregisteredPodsClaim(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	id := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 1)[0]
-	r := start(t, pool, silent, map[string]does{"k": nothing})
+	id := lapsed(t, pool, newRunner(t, pool, runner.Options{}, nil), 1)[0]
+	r := start(t, pool, silent, map[string]handler{"k": succeed})
 	exec(t, pool, `update trapeze.pods set closed_at = now() - interval '1 hour', swept_at = now() where closed_at is null or swept_at is null`)
 	exec(t, pool, `update trapeze.live set state = 'pending', pod = null`) // no pod is notified, and nothing else is due
 	began := time.Now()
 	inside.Of(r).Pod.BeatOnce(t.Context(), true)
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	is.True(time.Since(began) < 20*time.Second)
 }

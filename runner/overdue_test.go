@@ -18,13 +18,13 @@ func TestMaxAgeOfRunningJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 2)
-	handlers := map[string]does{"nobody": nothing}
+	handlers := map[string]handler{"nobody": succeed}
 	for _, kind := range []string{"a", "b"} {
 		handlers[kind] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			if kind == "a" {
-				return runner.Then(of("nobody")), nil
+				return runner.Then(rawArgs("nobody")), nil
 			}
 			return nil, job.Retryable(errors.New("late"))
 		}
@@ -33,19 +33,19 @@ func TestMaxAgeOfRunningJob(t *testing.T) {
 	a := start(t, pool, runner.Options{Name: "a", Kinds: []string{"a"}, MaxAge: time.Second}, handlers)
 	start(t, pool, runner.Options{Name: "b", Kinds: []string{"b"}, MaxAge: time.Second}, handlers)
 	ids := []int64{
-		enqueue(t, a, of("a"), runner.Subject("s")), enqueue(t, a, of("b"), runner.Subject("s")),
-		enqueue(t, a, of("nobody")),
+		enqueue(t, a, rawArgs("a"), runner.Subject("s")), enqueue(t, a, rawArgs("b"), runner.Subject("s")),
+		enqueue(t, a, rawArgs("nobody")),
 	}
-	later := enqueue(t, a, of("nobody"), runner.Delay(time.Hour))
+	later := enqueue(t, a, rawArgs("nobody"), runner.Delay(time.Hour))
 	for _, id := range ids {
-		j := ended(t, a, id)
+		j := waitEnded(t, a, id)
 		is.Equal(j.State, job.Failed)
-		is.Equal(why(j), job.ReasonDeadline)
+		is.Equal(reasonOf(j), job.ReasonDeadline)
 	}
 	is.True(errors.Is(<-causes, job.ErrDeadline))
 	is.True(errors.Is(<-causes, job.ErrDeadline))
 	pgtest.Wait(t, "the slot is free", func() bool { return a.Running() == 0 })
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // a late result is ignored
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // a late result is ignored
 	is.Equal(get(t, a, later).State, job.Pending)
 	checkHistory(t, pool, a)
 }

@@ -33,13 +33,13 @@ func TestRetryDuringRevokedRight(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	mend := refuses(t, pool, "parked")
-	r := start(t, pool, short, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, short, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Attempt() == 1 {
 			return nil, runner.RetryAfter(time.Millisecond, errors.New("once"))
 		}
 		return nil, nil
 	}})
-	id := enqueue(t, r, of("k"))
+	id := enqueue(t, r, rawArgs("k"))
 	time.Sleep(time.Second)
 	mend()
 	pgtest.Wait(t, "the job has ended", func() bool { return get(t, r, id).State.Terminal() })
@@ -56,7 +56,7 @@ func TestHandBackDuringRevokedRight(t *testing.T) {
 	began := make(chan struct{}, 10)
 	calls := 0
 	o := short
-	r := start(t, pool, o, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, o, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		calls++
 		began <- struct{}{}
 		if calls == 1 {
@@ -66,7 +66,7 @@ func TestHandBackDuringRevokedRight(t *testing.T) {
 		return nil, nil
 	}})
 	pgtest.Wait(t, "ready", func() bool { ok, _ := r.Ready(); return ok })
-	id := enqueue(t, r, of("k"))
+	id := enqueue(t, r, rawArgs("k"))
 	<-began
 	// Block the heartbeat until the pod no longer trusts its lease. There is no other pod to recover the job.
 	tx, err := pool.Begin(t.Context())

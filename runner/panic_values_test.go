@@ -24,7 +24,7 @@ func TestCyclicPanicOrError(t *testing.T) {
 	is := is.New(t)
 	cycle := map[string]any{}
 	cycle["self"] = cycle
-	r := start(t, pgtest.Pool(t), runner.Options{Slots: 1}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{Slots: 1}, map[string]handler{
 		"panic": func(context.Context, *raw) (*runner.Outcome, error) { panic(cycle) },
 		"in-tx-panic": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { panic(cycle) }), nil
@@ -39,7 +39,7 @@ func TestCyclicPanicOrError(t *testing.T) {
 	}, runner.Retry(1, soon))
 	for kind, says := range map[string]string{"panic": "panic: a value of type map[", "in-tx-panic": "panic: a value of type map[", "error": "wraps itself",
 		"in-tx-error": "wraps itself", "tx-error": "wraps itself"} {
-		j := ended(t, r, enqueue(t, r, of(kind)))
+		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(j.State, job.Failed)
 		is.True(strings.Contains(message(j), says))
 	}

@@ -33,19 +33,19 @@ func TestPollVersusFastPathTrees(t *testing.T) {
 		pool := pgtest.Pool(t)
 		o := newOrchard(pool)
 		for n, r := range []**runner.Runner{&o.a, &o.b} {
-			*r = make1(t, pool, runner.Options{Name: string(rune('a' + n)), Slots: 4, LeaseFor: 20 * time.Second, PollEvery: every}, nil)
+			*r = newRunner(t, pool, runner.Options{Name: string(rune('a' + n)), Slots: 4, LeaseFor: 20 * time.Second, PollEvery: every}, nil)
 			runner.Handle(*r, o.perform, runner.Retry(2, soon))
 			run(t, *r)
 		}
 		polls := i == 0
 		if polls {
-			enqueue(t, o.a, of("elsewhere", `{"path":"elsewhere"}`), runner.Foreign(), runner.Priority(100))
+			enqueue(t, o.a, rawArgs("elsewhere", `{"path":"elsewhere"}`), runner.Foreign(), runner.Priority(100))
 		}
 		m := o.plant(t, trees)
 		pgtest.Wait(t, "all jobs that can end have ended", func() bool {
-			return one[bool](t, pool, `select count(*) = $1 from trapeze.done`, len(m.predictions))
+			return queryOne[bool](t, pool, `select count(*) = $1 from trapeze.done`, len(m.predictions))
 		})
-		is.Equal(one[int](t, pool, `select count(*) from trapeze.job_event where event = 'job.claimed' and fields->>'path' = 'fast'`) > 0, !polls)
+		is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_event where event = 'job.claimed' and fields->>'path' = 'fast'`) > 0, !polls)
 		rows, err := pool.Query(t.Context(), `select args->>'path', state, outcome, reason, coalesce(error, '') from trapeze.job
 			where kind = 'node' order by 1`)
 		is.NoErr(err)

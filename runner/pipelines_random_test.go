@@ -48,7 +48,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 		o := newOrchard(pool)
 		var stop [2]func()
 		for i, r := range []**runner.Runner{&o.a, &o.b} {
-			*r = make1(t, pool, runner.Options{Name: string(rune('a' + i)), Slots: rapid.IntRange(1, 8).Draw(try, "slots"),
+			*r = newRunner(t, pool, runner.Options{Name: string(rune('a' + i)), Slots: rapid.IntRange(1, 8).Draw(try, "slots"),
 				LeaseFor: 20 * time.Second, PollEvery: time.Second}, nil)
 			runner.Handle(*r, o.perform, runner.Retry(2, soon))
 			stop[i] = run(t, *r)
@@ -58,7 +58,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 		defer func() { failed = failed || !ended }() // after a failure, rapid repeats the check in order to shrink the input
 		property(try, o, trees)
 		tries++
-		jobs += one[int](try, pool, `select count(*) from trapeze.jobs`)
+		jobs += queryOne[int](try, pool, `select count(*) from trapeze.jobs`)
 		ended = true
 	})
 	t.Logf("%d attempts, %d jobs", tries, jobs)
@@ -72,7 +72,7 @@ func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Out
 	start := o.starts[n.Path]
 	o.mu.Unlock()
 	if n.AfterFan {
-		list, err := look(ctx, j)
+		list, err := observe(ctx, j)
 		if err != nil {
 			return nil, err
 		}
@@ -109,8 +109,8 @@ func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Out
 	return out, nil
 }
 
-// look returns the outcomes of the branches that a job joins.
-func look(ctx context.Context, j *runner.Job[node]) (list []string, err error) {
+// observe returns the outcomes of the branches that a job joins.
+func observe(ctx context.Context, j *runner.Job[node]) (list []string, err error) {
 	for b, err := range j.Branches(ctx) {
 		if err != nil {
 			return nil, err
@@ -171,7 +171,7 @@ func (o *orchard) rest(t tester) {
 		if len(list) > 0 {
 			t.Fatalf("reported too early: %s", list[0])
 		}
-		if one[int](t, o.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0 {
+		if queryOne[int](t, o.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -199,7 +199,7 @@ func (o *orchard) sound(t tester) {
 		"a partial one's spine has": `select count(*) from trapeze.pipeline p where p.status = 'partial' and exists (
 			select from trapeze.job j where j.pipeline_id = p.id and j.group_id is null and j.state <> 'succeeded')`,
 	} {
-		if n := one[int](t, o.pool, sql); n > 0 {
+		if n := queryOne[int](t, o.pool, sql); n > 0 {
 			t.Errorf("%s: not %d", claim, n)
 		}
 	}
@@ -256,7 +256,7 @@ func (o *orchard) compare(t tester, m *model) {
 	for id, root := range o.roots {
 		var is string
 		err := o.pool.QueryRow(t.Context(), `select status from trapeze.pipeline where id = $1`, id).Scan(&is)
-		lone := errors.Is(err, pgx.ErrNoRows) && one[int](t, o.pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id) == 1
+		lone := errors.Is(err, pgx.ErrNoRows) && queryOne[int](t, o.pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id) == 1
 		if !lone && is != root.status() {
 			t.Errorf("pipeline %d is %q, want %q", id, is, root.status())
 		}

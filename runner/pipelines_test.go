@@ -23,16 +23,16 @@ func TestPipelinePlannedSteps(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	hold, open := gate(t)
-	r := start(t, pool, named("a"), map[string]does{
+	hold, open := latch(t)
+	r := start(t, pool, named("a"), map[string]handler{
 		"first": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("child")).Join(of("join")), nil
+			return runner.FanOut(rawArgs("child")).Join(rawArgs("join")), nil
 		},
 		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil },
-		"join":  nothing,
-		"last":  nothing,
+		"join":  succeed,
+		"last":  succeed,
 	})
-	id := enqueue(t, r, runner.Chain(of("first"), of("last")), runner.Pipeline("emissions"))
+	id := enqueue(t, r, runner.Chain(rawArgs("first"), rawArgs("last")), runner.Pipeline("emissions"))
 	inState(t, r, id, job.Waiting)
 	p, err := r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
@@ -45,14 +45,14 @@ func TestPipelinePlannedSteps(t *testing.T) {
 	}
 	is.Equal(kinds, []string{"join", "last"}) // the planned steps do not exist yet
 	open()
-	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	p, err = r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Kind, "last")
 	is.Equal(p.Step, 2)
 	is.True(p.FinishedAt != nil)
-	lone := enqueue(t, r, of("last"))
-	ended(t, r, lone)
+	lone := enqueue(t, r, rawArgs("last"))
+	waitEnded(t, r, lone)
 	p, err = r.Admin().Pipeline(t.Context(), lone) // a single job is a pipeline of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
@@ -75,9 +75,9 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	var told atomic.Int64
 	o := named("a")
 	o.Slots = 3
-	r := start(t, pool, o, map[string]does{
+	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(many("child", 6)...).Join(of("join")), nil
+			return runner.FanOut(many("child", 6)...).Join(rawArgs("join")), nil
 		},
 		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) == "1" {
@@ -87,27 +87,27 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 			if errors.Is(context.Cause(ctx), job.ErrCancelled) {
 				told.Add(1)
 			}
-			return runner.Then(of("join")), nil // the aborted pipeline does not continue
+			return runner.Then(rawArgs("join")), nil // the aborted pipeline does not continue
 		},
-		"join": nothing,
-		"only": nothing,
+		"join": succeed,
+		"only": succeed,
 	})
-	id := enqueue(t, r, of("parent"))
+	id := enqueue(t, r, rawArgs("parent"))
 	pgtest.Wait(t, "one child has ended, and three are running", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.done`) == 1 && r.Running() == 3
+		return queryOne[int](t, pool, `select count(*) from trapeze.done`) == 1 && r.Running() == 3
 	})
-	open := one[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
-	operator := make1(t, pool, named("operator"), nil)
+	open := queryOne[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
+	operator := newRunner(t, pool, named("operator"), nil)
 	aborted, err := operator.Admin().AbortPipeline(t.Context(), id, "me")
 	is.NoErr(err)
 	is.Equal(aborted, open) // the waiting parent, two pending jobs and three running ones
 	quiet(t, pool)
-	is.Equal(over(t, pool, id), "cancelled")
+	is.Equal(waitPipeline(t, pool, id), "cancelled")
 	is.Equal(told.Load(), int64(3))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 6)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'aborted'`), 3)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 6)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'aborted'`), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
 	_, err = operator.Admin().AbortPipeline(t.Context(), id, "me")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
 	_, err = operator.Admin().AbortPipeline(t.Context(), id+1_000_000, "me")
@@ -120,7 +120,7 @@ func TestPipelineRetryWithNewArguments(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var firsts atomic.Int64
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"first": func(context.Context, *raw) (*runner.Outcome, error) { firsts.Add(1); return nil, nil },
 		"fails": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) != `{"good":true}` {
@@ -128,21 +128,21 @@ func TestPipelineRetryWithNewArguments(t *testing.T) {
 			}
 			return nil, nil
 		},
-		"last": nothing,
+		"last": succeed,
 	})
-	id := enqueue(t, r, runner.Chain(of("first"), of("fails"), of("last")))
-	is.Equal(over(t, pool, id), "failed")
+	id := enqueue(t, r, runner.Chain(rawArgs("first"), rawArgs("fails"), rawArgs("last")))
+	is.Equal(waitPipeline(t, pool, id), "failed")
 	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 1)
-	is.Equal(over(t, pool, id), "failed") // the pipeline fails again for the same reason
+	is.Equal(waitPipeline(t, pool, id), "failed") // the pipeline fails again for the same reason
 	again, err = r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
 	is.NoErr(err)
-	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	is.Equal(firsts.Load(), int64(1)) // the previous step does not run again
 	j := get(t, r, again[0])
 	is.Equal(j.Epoch, 3)
-	is.Equal(told(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
+	is.Equal(eventsOf(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
 	_, err = r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 	checkHistory(t, pool, r)
@@ -155,12 +155,12 @@ func TestRetryFailedFanOutBranches(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var healed atomic.Bool
 	var ran, joined atomic.Int64
-	r := start(t, pool, named("a"), map[string]does{
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("good", "1"), of("fans"), of("bad", "10")).FailFast().Join(of("join")), nil
+			return runner.FanOut(rawArgs("good", "1"), rawArgs("fans"), rawArgs("bad", "10")).FailFast().Join(rawArgs("join")), nil
 		},
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("bad", "1"), of("bad", "2")).Result(100), nil
+			return runner.FanOut(rawArgs("bad", "1"), rawArgs("bad", "2")).Result(100), nil
 		},
 		"good": func(ctx context.Context, j *raw) (*runner.Outcome, error) { ran.Add(1); return number(ctx, j) },
 		"bad": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -171,20 +171,20 @@ func TestRetryFailedFanOutBranches(t *testing.T) {
 		},
 		"join": sum(t, &joined),
 	})
-	id := enqueue(t, r, of("parent"))
-	is.Equal(over(t, pool, id), "failed")
+	id := enqueue(t, r, rawArgs("parent"))
+	is.Equal(waitPipeline(t, pool, id), "failed")
 	quiet(t, pool)
 	good := ran.Load()
 	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
 	is.True(errors.Is(err, job.ErrInvalid)) // new arguments are rejected because the parent does not run again
 	healed.Store(true)
-	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
+	before := queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
 	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.True(len(again) > 0)
-	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
-	is.Equal(one[string](t, pool, `select result::text from trapeze.job where kind = 'join'`), `{"failed":0,"total":111}`)
+	is.Equal(queryOne[string](t, pool, `select result::text from trapeze.job where kind = 'join'`), `{"failed":0,"total":111}`)
 	is.True(before == 0 || ran.Load() == good) // branches that had succeeded do not run again
 	checkHistory(t, pool, r)
 }
@@ -194,13 +194,15 @@ func TestRetryPartialPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{
-		"parent": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("good"), of("bad")), nil },
-		"good":   nothing,
-		"bad":    func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("bad") },
+	r := start(t, pool, named("a"), map[string]handler{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(rawArgs("good"), rawArgs("bad")), nil
+		},
+		"good": succeed,
+		"bad":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("bad") },
 	})
-	id := enqueue(t, r, of("parent"))
-	is.Equal(over(t, pool, id), "partial")
+	id := enqueue(t, r, rawArgs("parent"))
+	is.Equal(waitPipeline(t, pool, id), "partial")
 	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 }
@@ -210,15 +212,15 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	hold, open := gate(t)
-	r := start(t, pool, named("a"), map[string]does{
+	hold, open := latch(t)
+	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(append(many("child", 3), runner.Step(of("gone"), runner.Delay(3_600_000_000_000)))...), nil
+			return runner.FanOut(append(many("child", 3), runner.Step(rawArgs("gone"), runner.Delay(3_600_000_000_000)))...), nil
 		},
 		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil },
-		"gone":  nothing,
+		"gone":  succeed,
 	})
-	id := enqueue(t, r, of("parent"))
+	id := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, id, job.Waiting)
 	last, drifts, err := upkeep.Reconcile(t.Context(), inside.Of(r).Store, 0, 10)
 	is.NoErr(err)
@@ -230,6 +232,6 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(drifts, []upkeep.Drift{{ID: id, OpenBefore: 7, FailedBefore: 0, Open: 3, Failed: 1}})
 	open()
-	is.Equal(over(t, pool, id), "partial")
-	is.True(slices.Contains(told(t, r, id), "job.succeeded"))
+	is.Equal(waitPipeline(t, pool, id), "partial")
+	is.True(slices.Contains(eventsOf(t, r, id), "job.succeeded"))
 }

@@ -21,17 +21,17 @@ func TestLivePodList(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	begin := time.Now()
-	wait, _ := gate(t)
-	holds := map[string]does{"holds": until(wait)}
-	gone := make1(t, pgtest.Connect(t, url), runner.Options{Name: "gone", Version: "v1.0.0"}, holds)
+	wait, _ := latch(t)
+	holds := map[string]handler{"holds": waitOn(wait)}
+	gone := newRunner(t, pgtest.Connect(t, url), runner.Options{Name: "gone", Version: "v1.0.0"}, holds)
 	stop := run(t, gone)
 	podID := gone.Boot()
 	stop()
 	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Version: "v1.2.3"}, holds)
-	begun(t, stays, of("holds"))
+	enqueueStarted(t, stays, rawArgs("holds"))
 	beat := `select lease_until from trapeze.pods where id = '` + stays.Boot() + `'`
-	first := one[time.Time](t, inside.Of(stays).Store.Pool(), beat)
-	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return one[time.Time](t, inside.Of(stays).Store.Pool(), beat).After(first) })
+	first := queryOne[time.Time](t, inside.Of(stays).Store.Pool(), beat)
+	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return queryOne[time.Time](t, inside.Of(stays).Store.Pool(), beat).After(first) })
 
 	pods, err := view.Pods(t.Context(), inside.Of(stays).Store, false)
 	is.NoErr(err)
@@ -49,7 +49,7 @@ func TestStartedAtAcrossAttempts(t *testing.T) {
 	is := is.New(t)
 	var tries atomic.Int32
 	next := make(chan struct{}, 3)
-	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: 200 * time.Millisecond}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: 200 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		n := tries.Add(1)
 		<-next
 		if n < 3 {
@@ -58,7 +58,7 @@ func TestStartedAtAcrossAttempts(t *testing.T) {
 		return nil, nil
 	}}, runner.Retry(3, job.Backoff{Base: time.Millisecond, Cap: time.Millisecond}))
 	t.Cleanup(func() { close(next) })
-	id := enqueue(t, r, of("k"), runner.Delay(200*time.Millisecond)) // delayed, so that the job is started by a claim and not on insert
+	id := enqueue(t, r, rawArgs("k"), runner.Delay(200*time.Millisecond)) // delayed, so that the job is started by a claim and not on insert
 	var first time.Time
 	for attempt := int32(1); attempt <= 3; attempt++ {
 		pgtest.Wait(t, "the next attempt begins", func() bool { return tries.Load() == attempt })

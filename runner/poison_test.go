@@ -72,29 +72,29 @@ func TestInvalidJobInSubmissionBatch(t *testing.T) {
 		args job.Args
 		want error // nil if the database returns the error
 	}{
-		"oversized":                         {of("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`), job.ErrTooLarge},
-		"a NUL character":                   {of("k", `{"text":"a\u0000b"}`), job.ErrInvalidArgs},
-		"invalid UTF-8":                     {of("k", "{\"text\":\"a\xffb\"}"), job.ErrInvalidArgs},
-		"no JSON":                           {of("k", `{"text":`), job.ErrInvalidArgs},
+		"oversized":                         {rawArgs("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`), job.ErrTooLarge},
+		"a NUL character":                   {rawArgs("k", `{"text":"a\u0000b"}`), job.ErrInvalidArgs},
+		"invalid UTF-8":                     {rawArgs("k", "{\"text\":\"a\xffb\"}"), job.ErrInvalidArgs},
+		"no JSON":                           {rawArgs("k", `{"text":`), job.ErrInvalidArgs},
 		"nested too deep":                   {tooDeep, nil},
-		"a step of a chain nested too deep": {runner.Chain(of("k"), tooDeep), nil},
-		"a key":                             {runner.Step(of("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
-		"a long subject":                    {runner.Step(of("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
-		"unknown kind":                      {of("nobody_has_it"), job.ErrUnknownKind},
+		"a step of a chain nested too deep": {runner.Chain(rawArgs("k"), tooDeep), nil},
+		"a key":                             {runner.Step(rawArgs("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
+		"a long subject":                    {runner.Step(rawArgs("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
+		"unknown kind":                      {rawArgs("nobody_has_it"), job.ErrUnknownKind},
 	}, "a NUL character", "a step of a chain nested too deep") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			var ran runsOf
-			r := start(t, pool, runner.Options{Slots: 50}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			r := start(t, pool, runner.Options{Slots: 50}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 				ran.add(j.ID())
 				return nil, nil
-			}, "deep": nothing})
+			}, "deep": succeed})
 			const first = 2000 // the jobs of the first statement, without the invalid job
 			list := make([]job.Args, first+batchOf)
 			for i := range list {
-				list[i] = of("k", fmt.Sprint(i))
+				list[i] = rawArgs("k", fmt.Sprint(i))
 			}
 			at := first + rand.IntN(batchOf)
 			list[at] = poison.args
@@ -103,15 +103,15 @@ func TestInvalidJobInSubmissionBatch(t *testing.T) {
 			is.True(err != nil)                                        // the call fails
 			is.True(poison.want == nil || errors.Is(err, poison.want)) // the error has the expected reason
 			is.Equal(len(ids), first)                                  // the previous batch was committed, and its ids are returned
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), first)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), first)
 
 			rest, err := r.EnqueueMany(t.Context(), append(list[first:at:at], list[at+1:]...))
 			is.NoErr(err) // the other jobs can be submitted again
 			is.Equal(len(rest), batchOf-1)
 			quiet(t, pool)
 			is.True(ran.onceEach(len(list) - 1)) // every job except the invalid one ran once
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), len(list)-1)
-			is.Equal(one[int](t, pool, `select count(distinct args::text) from trapeze.jobs`), len(list)-1) // no job is duplicated
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), len(list)-1)
+			is.Equal(queryOne[int](t, pool, `select count(distinct args::text) from trapeze.jobs`), len(list)-1) // no job is duplicated
 		})
 	}
 }
@@ -123,20 +123,20 @@ func TestRejectedJobInsideTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var ran runsOf
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		ran.add(j.ID())
 		return nil, nil
 	}})
-	enqueue(t, r, of("k", `"taken"`), runner.IdempotencyKey("key 50"))
+	enqueue(t, r, rawArgs("k", `"taken"`), runner.IdempotencyKey("key 50"))
 	wants := map[int]error{20: job.ErrTooLarge, 30: job.ErrInvalidArgs, 40: job.ErrInvalid, 50: job.ErrKeyReused}
 	err := r.Tx(t.Context(), func(tx pgx.Tx) error {
 		for i := range 100 {
-			args, options := of("k", fmt.Sprint(i)), []runner.EnqueueOption{runner.IdempotencyKey(fmt.Sprintf("key %d", i))}
+			args, options := rawArgs("k", fmt.Sprint(i)), []runner.EnqueueOption{runner.IdempotencyKey(fmt.Sprintf("key %d", i))}
 			switch i {
 			case 20:
-				args = of("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`)
+				args = rawArgs("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`)
 			case 30:
-				args = of("k", `"\u0000"`)
+				args = rawArgs("k", `"\u0000"`)
 			case 40:
 				options = append(options, runner.Subject("a\x00b"))
 			}
@@ -188,9 +188,9 @@ func TestPoisonedFinishInBatch(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'after'`)
-			wait, open := gate(t)
+			wait, open := latch(t)
 			var ran runsOf
-			r := start(t, pool, runner.Options{Slots: batchOf}, map[string]does{
+			r := start(t, pool, runner.Options{Slots: batchOf}, map[string]handler{
 				"before": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 					<-wait
 					ran.add(j.ID())
@@ -203,15 +203,15 @@ func TestPoisonedFinishInBatch(t *testing.T) {
 					ran.add(j.ID())
 					return nil, nil
 				},
-				"deep": nothing,
+				"deep": succeed,
 			})
 			inState(t, r, enqueue(t, r, after("taken")), job.Succeeded)
 			list := make([]job.Args, batchOf)
 			for i := range list {
-				list[i] = of("before")
+				list[i] = rawArgs("before")
 			}
 			at := rand.IntN(batchOf)
-			list[at] = of("before", `"poison"`)
+			list[at] = rawArgs("before", `"poison"`)
 			ids, err := r.EnqueueMany(t.Context(), list)
 			is.NoErr(err)
 			pgtest.Wait(t, "all jobs are running", func() bool { return r.Running() == batchOf })
@@ -220,20 +220,20 @@ func TestPoisonedFinishInBatch(t *testing.T) {
 			const others = `from trapeze.jobs j join trapeze.done d using (id)
 				where d.state = 'succeeded' and d.outcome = 'ok' and j.id <> $1`
 			pgtest.Wait(t, "all others have ended, including their next steps", func() bool {
-				return one[int](t, pool, `select count(*) `+others, ids[at]) == 2*(batchOf-1)+1
+				return queryOne[int](t, pool, `select count(*) `+others, ids[at]) == 2*(batchOf-1)+1
 			})
-			is.Equal(one[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each job has its next step
-			is.Equal(one[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // each job has its own result
+			is.Equal(queryOne[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each job has its next step
+			is.Equal(queryOne[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // each job has its own result
 
 			failed := inState(t, r, ids[at], job.Failed)
-			is.True(poison.reason == "" || why(failed) == poison.reason) // the failed job has the expected reason
+			is.True(poison.reason == "" || reasonOf(failed) == poison.reason) // the failed job has the expected reason
 			is.True(message(failed) != "")
 			is.True(strings.Contains(message(failed), poison.says)) // the failed job has the expected error text
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, ids[at]), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, ids[at]), 0)
 			quiet(t, pool)
-			is.True(ran.onceEach(2 * batchOf))                                          // every job ran once
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2*batchOf) // no job is lost
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2*batchOf) // no job ended twice
+			is.True(ran.onceEach(2 * batchOf))                                               // every job ran once
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 2*batchOf) // no job is lost
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done`), 2*batchOf) // no job ended twice
 			pgtest.Wait(t, "the slots are free", func() bool { return r.Running() == 0 })
 		})
 	}

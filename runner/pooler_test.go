@@ -45,8 +45,8 @@ func TestAllFeaturesBehindTransactionPooler(t *testing.T) {
 	through, direct := pooled(t)
 	exec(t, direct, `create table seen (n int)`)
 	var tries atomic.Int64
-	hangs, release := gate(t)
-	r := start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 16}, map[string]does{
+	hangs, release := latch(t)
+	r := start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 16}, map[string]handler{
 		"ingest": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			err := j.Tx(ctx, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into seen values (1)`)
@@ -56,14 +56,14 @@ func TestAllFeaturesBehindTransactionPooler(t *testing.T) {
 				return nil, err
 			}
 			j.Progress(1, 2)
-			return runner.Then(of("total", `{"n": 12345678901234567890}`)).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			return runner.Then(rawArgs("total", `{"n": 12345678901234567890}`)).InTx(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into seen values (2)`)
 				return err
 			}), nil
 		},
-		"total": nothing,
+		"total": succeed,
 		"writes": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("total")).Write(`insert into seen values ($1)`, 10), nil
+			return runner.Then(rawArgs("total")).Write(`insert into seen values ($1)`, 10), nil
 		},
 		"flaky": func(context.Context, *raw) (*runner.Outcome, error) {
 			if tries.Add(1) == 1 {
@@ -79,37 +79,37 @@ func TestAllFeaturesBehindTransactionPooler(t *testing.T) {
 			return nil, context.Cause(ctx)
 		},
 	})
-	first := enqueue(t, r, of("ingest"), runner.Subject("s"))
-	flaky := enqueue(t, r, of("flaky"))
-	delayed := enqueue(t, r, of("total"), runner.Delay(50*time.Millisecond))
-	hanging := begun(t, r, of("hangs"))
+	first := enqueue(t, r, rawArgs("ingest"), runner.Subject("s"))
+	flaky := enqueue(t, r, rawArgs("flaky"))
+	delayed := enqueue(t, r, rawArgs("total"), runner.Delay(50*time.Millisecond))
+	hanging := enqueueStarted(t, r, rawArgs("hangs"))
 	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
 		if _, err := r.EnqueueManyTx(t.Context(), tx, many("total", 300)); err != nil {
 			return err
 		}
-		_, err := r.EnqueueTx(t.Context(), tx, of("total"), runner.IdempotencyKey("k"))
+		_, err := r.EnqueueTx(t.Context(), tx, rawArgs("total"), runner.IdempotencyKey("k"))
 		return err
 	}))
 	var many []job.Args
 	for range 3000 {
-		many = append(many, of("total"))
+		many = append(many, rawArgs("total"))
 	}
 	for range 20 {
-		many = append(many, of("writes"))
+		many = append(many, rawArgs("writes"))
 	}
 	_, err := r.EnqueueMany(t.Context(), many)
 	is.NoErr(err)
 
 	for _, id := range []int64{first, flaky, delayed} {
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	}
 	_, err = r.Admin().Cancel(t.Context(), hanging, "me")
 	is.NoErr(err)
-	is.Equal(ended(t, r, hanging).State, job.Cancelled) // the pod cannot listen, so it learns of the cancellation from its heartbeat
+	is.Equal(waitEnded(t, r, hanging).State, job.Cancelled) // the pod cannot listen, so it learns of the cancellation from its heartbeat
 	release()
 	quiet(t, direct)
-	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3+20*10)
-	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+40+5)
+	is.Equal(queryOne[int](t, direct, `select sum(n)::int from seen`), 3+20*10)
+	is.Equal(queryOne[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+40+5)
 	ready, why := r.Ready()
 	is.True(ready) // the pod is ready even without LISTEN
 	is.Equal(len(why), 0)
@@ -122,20 +122,20 @@ func TestTakeoverBehindTransactionPooler(t *testing.T) {
 	through, direct := pooled(t)
 	cable := pgtest.NewProxy(t, through.Config().ConnString())
 	o := runner.Options{DirectURL: "off", PollEvery: 200 * time.Millisecond, LeaseFor: time.Second, HeartbeatEvery: 200 * time.Millisecond}
-	hangs, _ := gate(t)
+	hangs, _ := latch(t)
 	o.Name = "falls"
-	falls := start(t, viaPooler(t, cable.URL()), o, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	falls := start(t, viaPooler(t, cable.URL()), o, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		select {
 		case <-hangs:
 		case <-ctx.Done():
 		}
 		return nil, context.Cause(ctx)
 	}})
-	id := begun(t, falls, of("k"), runner.Subject("s"))
+	id := enqueueStarted(t, falls, rawArgs("k"), runner.Subject("s"))
 	o.Name = "catches"
-	catches := start(t, through, o, map[string]does{"k": nothing})
+	catches := start(t, through, o, map[string]handler{"k": succeed})
 	cable.Blackhole()
-	is.Equal(ended(t, catches, id).State, job.Succeeded)
-	is.Equal(one[int](t, direct, `select fence::int from trapeze.done`), 2)
+	is.Equal(waitEnded(t, catches, id).State, job.Succeeded)
+	is.Equal(queryOne[int](t, direct, `select fence::int from trapeze.done`), 2)
 	cable.Pass()
 }

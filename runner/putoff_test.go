@@ -37,13 +37,13 @@ func snoozes(t *testing.T, snooze func() *runner.Outcome, want []int) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var counts []int
-	r := start(t, pool, runner.Options{}, map[string]does{"gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if counts = append(counts, j.Snoozes()); j.Snoozes() < 4 {
 			return snooze(), nil
 		}
 		return runner.Done(j.Attempt()), nil
 	}})
-	j := ended(t, r, enqueue(t, r, of("gpu")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("gpu")))
 	is.Equal(string(j.Result), "1") // still the first attempt
 	is.Equal(counts, []int{0, 1, 2, 3, 4})
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, j.ID, 0, 100)
@@ -73,23 +73,23 @@ func TestSnoozedJobSlotAndRestart(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var free atomic.Bool
-	handlers := map[string]does{"other": nothing, "gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	handlers := map[string]handler{"other": succeed, "gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if !free.Load() {
 			return runner.Snooze(time.Hour, "GPU busy"), nil
 		}
 		return runner.Done(j.Snoozes()), nil
 	}}
-	a := make1(t, pool, runner.Options{Slots: 1}, handlers)
+	a := newRunner(t, pool, runner.Options{Slots: 1}, handlers)
 	stop := run(t, a)
-	id := enqueue(t, a, of("gpu"), runner.Subject("s"))
-	pgtest.Wait(t, "the job is snoozed", func() bool { return slices.Contains(told(t, a, id), "job.snoozed") })
-	is.Equal(ended(t, a, enqueue(t, a, of("other"), runner.Subject("s"))).State, job.Succeeded) // the only slot is free
+	id := enqueue(t, a, rawArgs("gpu"), runner.Subject("s"))
+	pgtest.Wait(t, "the job is snoozed", func() bool { return slices.Contains(eventsOf(t, a, id), "job.snoozed") })
+	is.Equal(waitEnded(t, a, enqueue(t, a, rawArgs("other"), runner.Subject("s"))).State, job.Succeeded) // the only slot is free
 	stop()
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live`), 0) // the pod no longer holds the job
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.live`), 0) // the pod no longer holds the job
 	free.Store(true)
 	exec(t, pool, `update trapeze.parked set run_after = now() where id = $1`, id)
 	b := start(t, pool, runner.Options{}, handlers)
-	j := ended(t, b, id)
+	j := waitEnded(t, b, id)
 	is.Equal(string(j.Result), "1") // the snooze on the previous pod is counted
 	checkHistory(t, pool, b)
 }

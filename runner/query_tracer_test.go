@@ -41,28 +41,28 @@ func TestHostPoolQueryTracer(t *testing.T) {
 				pool, err := pgxpool.NewWithConfig(t.Context(), config)
 				is.NoErr(err)
 				t.Cleanup(pool.Close)
-				r := start(t, pool, runner.Options{TraceQueries: all, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+				r := start(t, pool, runner.Options{TraceQueries: all, HeartbeatEvery: 50 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 					return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into mine values (1)`)
 						return err
 					}), nil
 				}})
-				is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+				is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
 				is.True(l.count(submits) > 0 == all) // submitted on a connection of the runner
 				is.Equal(l.count(writes), 1)         // written through the host's pool
-				lease := one[time.Time](t, observer, `select lease_until from trapeze.pods`)
+				lease := queryOne[time.Time](t, observer, `select lease_until from trapeze.pods`)
 				pgtest.Wait(t, "heartbeats", func() bool {
-					return one[time.Time](t, observer, `select lease_until from trapeze.pods`).After(lease.Add(200 * time.Millisecond))
+					return queryOne[time.Time](t, observer, `select lease_until from trapeze.pods`).After(lease.Add(200 * time.Millisecond))
 				})
 				pgtest.Wait(t, "notifications", func() bool {
-					return one[int](t, observer, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen' and datname = current_database()`) > 0
+					return queryOne[int](t, observer, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen' and datname = current_database()`) > 0
 				})
 				is.True(l.count(heartbeats) > 0 == all)
 				is.True(l.count(listens) > 0 == all)
 
 				before := l.count(submits)
 				is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-					_, err := r.EnqueueTx(t.Context(), tx, of("k"))
+					_, err := r.EnqueueTx(t.Context(), tx, rawArgs("k"))
 					return err
 				}))
 				is.True(l.count(submits) > before) // submitted in the host's transaction

@@ -55,7 +55,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 			return runner.Snooze(time.Duration(roll(20))*time.Millisecond, "not now"), nil
 		case 4, 5, 6:
 			if j.Step() < 5 {
-				return runner.Then(of([]string{"a", "b"}[roll(2)]), subject()), nil
+				return runner.Then(rawArgs([]string{"a", "b"}[roll(2)]), subject()), nil
 			}
 		case 7:
 			j.Progress(int64(j.Step()), 5)
@@ -63,7 +63,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		}
 		return nil, nil
 	}
-	handlers := map[string]does{"a": act, "b": act}
+	handlers := map[string]handler{"a": act, "b": act}
 	t.Cleanup(func() {
 		if t.Failed() {
 			rows, _ := direct.Query(context.Background(), `select l::text from trapeze.live l limit 20`)
@@ -82,9 +82,9 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 	b := start(t, direct, o, handlers, runner.Retry(3, soon))
 	for i := range historyJobs {
 		r := []*runner.Runner{a, b}[roll(2)]
-		var args job.Args = of([]string{"a", "b"}[roll(2)])
+		var args job.Args = rawArgs([]string{"a", "b"}[roll(2)])
 		if roll(3) == 0 {
-			args = runner.Chain(args, of("a"), of("b"))
+			args = runner.Chain(args, rawArgs("a"), rawArgs("b"))
 		}
 		made, err := r.Enqueue(t.Context(), args, subject(), runner.Priority(roll(5)), runner.IdempotencyKey(fmt.Sprint(i%(historyJobs*2/3))))
 		if err != nil && !errors.Is(err, job.ErrKeyReused) && r == b {
@@ -101,10 +101,10 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		}
 	}
 	pgtest.WaitFor(t, 30*time.Second, "every job has ended", func() bool {
-		return one[int](t, direct, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+		return queryOne[int](t, direct, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each job ended exactly once
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs`), queryOne[int](t, direct, `select count(*) from trapeze.done`)) // each job ended exactly once
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
 }
 

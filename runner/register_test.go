@@ -12,8 +12,8 @@ import (
 func TestLapseDuringRegistration(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	r := start(t, pool, short, map[string]does{"k": nothing})
-	inState(t, r, enqueue(t, r, of("k")), job.Succeeded)
+	r := start(t, pool, short, map[string]handler{"k": succeed})
+	inState(t, r, enqueue(t, r, rawArgs("k")), job.Succeeded)
 	// Close the pod's second row as soon as it is inserted.
 	exec(t, pool, `create function public.lapse() returns trigger language plpgsql as $$
 		begin
@@ -22,6 +22,6 @@ func TestLapseDuringRegistration(t *testing.T) {
 		end $$`)
 	exec(t, pool, `create trigger lapse before insert on trapeze.pods for each row execute function public.lapse()`)
 	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed'`)
-	pgtest.Wait(t, "the pod has registered again", func() bool { return one[int](t, pool, `select count(*) from trapeze.pods`) >= 2 })
-	inState(t, r, enqueue(t, r, of("k")), job.Succeeded)
+	pgtest.Wait(t, "the pod has registered again", func() bool { return queryOne[int](t, pool, `select count(*) from trapeze.pods`) >= 2 })
+	inState(t, r, enqueue(t, r, rawArgs("k")), job.Succeeded)
 }

@@ -17,12 +17,12 @@ func TestFailureJobsInReplicaRole(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.WithParameter(pgtest.URL(t), "session_replication_role=replica")
 	pool := pgtest.Connect(t, url)
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"nothing": nothing,
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"nothing": succeed,
 		"fails":   func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("broken") },
 	})
-	id := enqueue(t, r, of("fails"), runner.OnFailure(of("nothing", `{}`)))
-	ended(t, r, id)
+	id := enqueue(t, r, rawArgs("fails"), runner.OnFailure(rawArgs("nothing", `{}`)))
+	waitEnded(t, r, id)
 	is.Equal(followers(t, pool, id), []string{"nothing{}"})
 	quiet(t, pool)
 	exec(t, pool, `insert into trapeze.audit (actor, action, target) values ('ann', 'job.cancel', 'job 7')`)

@@ -20,8 +20,8 @@ func TestPartialPipelineAfterBranchRetry(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var bad atomic.Bool
-	r := start(t, pool, runner.Options{}, map[string]does{
-		"root": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("sub")), nil },
+	r := start(t, pool, runner.Options{}, map[string]handler{
+		"root": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(rawArgs("sub")), nil },
 		"sub":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(many("leaf", 2)...), nil },
 		"leaf": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) == "1" {
@@ -34,20 +34,20 @@ func TestPartialPipelineAfterBranchRetry(t *testing.T) {
 			return nil, ctx.Err()
 		},
 	})
-	id := enqueue(t, r, of("root"))
+	id := enqueue(t, r, rawArgs("root"))
 	pgtest.Wait(t, "one leaf has ended, and the other is running", func() bool {
-		return one[bool](t, pool, `select count(*) = 1 and (select count(*) from trapeze.done) = 1 from trapeze.live where kind = 'leaf' and state = 'running'`)
+		return queryOne[bool](t, pool, `select count(*) = 1 and (select count(*) from trapeze.done) = 1 from trapeze.live where kind = 'leaf' and state = 'running'`)
 	})
 	_, err := r.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
 	quiet(t, pool)
 	bad.Store(true)
-	sub := one[int64](t, pool, `select id from trapeze.jobs where kind = 'sub'`)
+	sub := queryOne[int64](t, pool, `select id from trapeze.jobs where kind = 'sub'`)
 	_, err = r.Admin().Retry(t.Context(), sub, "me", nil)
 	is.NoErr(err)
-	is.Equal(*ended(t, r, sub).Reason, job.ReasonChildrenFailed)
+	is.Equal(*waitEnded(t, r, sub).Reason, job.ReasonChildrenFailed)
 	_, err = r.Admin().Retry(t.Context(), id, "me", nil)
 	is.NoErr(err)
-	ended(t, r, id)
-	is.Equal(over(t, pool, id), "partial")
+	waitEnded(t, r, id)
+	is.Equal(waitPipeline(t, pool, id), "partial")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func fails(err error) does {
+func failWith(err error) handler {
 	return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err }
 }
 
@@ -29,24 +29,24 @@ var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
 func TestSingleAttemptError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, map[string]does{"fail": fails(errors.New("disk on fire"))})
-	j := ended(t, r, enqueue(t, r, of("fail")))
+	r := start(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, map[string]handler{"fail": failWith(errors.New("disk on fire"))})
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("fail")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(j.Attempt, 1)
-	is.Equal(why(j), job.ReasonError)
+	is.Equal(reasonOf(j), job.ReasonError)
 	is.Equal(message(j), "disk on fire")
-	is.Equal(told(t, r, j.ID), []string{"job.enqueued", "job.claimed", "job.failed"})
+	is.Equal(eventsOf(t, r, j.ID), []string{"job.enqueued", "job.claimed", "job.failed"})
 }
 
 func TestHandlerReturnsLostLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"liar": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"liar": func(context.Context, *raw) (*runner.Outcome, error) {
 		calls.Add(1)
 		return nil, job.ErrLeaseLost
 	}})
-	j := ended(t, r, enqueue(t, r, of("liar")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("liar")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(calls.Load(), int64(1)) // the attempt counts; otherwise, the job would be handed back and run again forever
 }
@@ -56,21 +56,21 @@ func TestRetryPolicyUntilAttemptsExhausted(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name) values ('slow')`)
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"fail": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, fmt.Errorf("try %d", j.Attempt())
 		},
 	}, runner.Retry(3, soon))
-	id := enqueue(t, r, of("fail", `{"n": 12345678901234567890}`), runner.Lane("slow"), runner.Subject("s"), runner.Priority(7))
-	j := ended(t, r, id)
+	id := enqueue(t, r, rawArgs("fail", `{"n": 12345678901234567890}`), runner.Lane("slow"), runner.Subject("s"), runner.Priority(7))
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Failed)
-	is.Equal(why(j), job.ReasonAttemptsExhausted)
+	is.Equal(reasonOf(j), job.ReasonAttemptsExhausted)
 	is.Equal(message(j), "try 3")
 	is.Equal(j.Attempt, 3)
 	is.Equal(j.Fence, int64(3))                                      // each claim has a new fence
 	is.True(j.Lane == "slow" && j.Subject == "s" && j.Priority == 7) // the job's settings are unchanged
 	is.Equal(string(j.Args), `{"n":12345678901234567890}`)
-	is.Equal(strings.Count(fmt.Sprint(told(t, r, id)), "job.retried"), 2)
+	is.Equal(strings.Count(fmt.Sprint(eventsOf(t, r, id)), "job.retried"), 2)
 	checkHistory(t, pool, r)
 }
 
@@ -92,18 +92,18 @@ func TestRetryableAndPermanentErrors(t *testing.T) {
 		"retryable but only one attempt":  {err: job.Retryable(again), options: []runner.HandleOption{runner.Retry(1, soon)}, attempts: 1, reason: job.ReasonError},
 		"a permanent one around a repeat": {err: job.Permanent(job.Retryable(again)), attempts: 1, reason: job.ReasonError},
 	}
-	r := make1(t, pgtest.Pool(t), runner.Options{}, nil)
+	r := newRunner(t, pgtest.Pool(t), runner.Options{}, nil)
 	for name, c := range cases {
-		runner.HandleRaw(r, kindOf(name), fails(c.err), c.options...)
+		runner.HandleRaw(r, kindOf(name), failWith(c.err), c.options...)
 	}
 	run(t, r)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			j := ended(t, r, enqueue(t, r, of(kindOf(name)), c.enqueue...))
+			j := waitEnded(t, r, enqueue(t, r, rawArgs(kindOf(name)), c.enqueue...))
 			is.Equal(j.State, job.Failed)
 			is.Equal(j.Attempt, c.attempts)
-			is.Equal(why(j), c.reason)
+			is.Equal(reasonOf(j), c.reason)
 		})
 	}
 }
@@ -111,12 +111,12 @@ func TestRetryableAndPermanentErrors(t *testing.T) {
 func TestRetryAfterWaitsThatLong(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(job.RetryAfter(time.Hour, errors.New("quota")))})
-	id := enqueue(t, r, of("fail"))
-	pgtest.Wait(t, "the retry is planned", func() bool { return slices.Contains(told(t, r, id), "job.retried") })
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"fail": failWith(job.RetryAfter(time.Hour, errors.New("quota")))})
+	id := enqueue(t, r, rawArgs("fail"))
+	pgtest.Wait(t, "the retry is planned", func() bool { return slices.Contains(eventsOf(t, r, id), "job.retried") })
 	j := get(t, r, id)
 	is.Equal(j.State, job.Pending)
-	is.Equal(why(j), job.Reason("retry"))
+	is.Equal(reasonOf(j), job.Reason("retry"))
 	is.True(time.Until(*j.RunAfter) > 59*time.Minute) // the time of the next attempt is visible
 	is.Equal(j.Pod, nil)                              // the job holds no lease
 	pgtest.Wait(t, "it holds no slot", func() bool { return r.Running() == 0 })
@@ -127,13 +127,13 @@ func TestASnoozeSpendsNoAttempt(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var runs atomic.Int64
-	r := start(t, pool, runner.Options{}, map[string]does{"gpu": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"gpu": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if runs.Add(1) < 5 {
 			return runner.Snooze(time.Millisecond, "GPU busy"), nil
 		}
 		return runner.Done(j.Attempt()), nil
 	}})
-	j := ended(t, r, enqueue(t, r, of("gpu"), runner.Subject("s")))
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("gpu"), runner.Subject("s")))
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), "1") // still the first attempt, after four waits
 	is.Equal(j.Fence, int64(5))
@@ -147,10 +147,10 @@ func TestASnoozeSpendsNoAttempt(t *testing.T) {
 func TestDelayedJobsBetweenPolls(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: time.Hour, HeartbeatEvery: time.Second, LeaseFor: 5 * time.Second}, map[string]does{"late": nothing})
+	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: time.Hour, HeartbeatEvery: time.Second, LeaseFor: 5 * time.Second}, map[string]handler{"late": succeed})
 	began := time.Now()
 	for range 5 {
-		ended(t, r, enqueue(t, r, of("late"), runner.Delay(30*time.Millisecond)))
+		waitEnded(t, r, enqueue(t, r, rawArgs("late"), runner.Delay(30*time.Millisecond)))
 	}
 	is.True(time.Since(began) >= 150*time.Millisecond) // no job ran before it was due
 	is.True(time.Since(began) < 5*time.Second)         // a local timer, not the poll, started the jobs
@@ -159,20 +159,20 @@ func TestDelayedJobsBetweenPolls(t *testing.T) {
 func TestUnstorableErrorText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
-		"fail":  fails(errors.New("a\x00b\xff\xfec\xed\xa0\x80d" + strings.Repeat("é", 1<<19))),
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{
+		"fail":  failWith(errors.New("a\x00b\xff\xfec\xed\xa0\x80d" + strings.Repeat("é", 1<<19))),
 		"panic": func(context.Context, *raw) (*runner.Outcome, error) { panic("p\x00\xff" + strings.Repeat("x", 1<<20)) },
 		"later": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Snooze(time.Hour, "l\x00\xff"), nil
 		},
 	})
 	for _, kind := range []string{"fail", "panic"} {
-		j := ended(t, r, enqueue(t, r, of(kind)))
+		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(j.State, job.Failed)
 		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // the error is truncated to valid text
 	}
-	later := enqueue(t, r, of("later"))
-	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(told(t, r, later), "job.snoozed") })
+	later := enqueue(t, r, rawArgs("later"))
+	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(eventsOf(t, r, later), "job.snoozed") })
 }
 
 // explosive is a result type that panics when it is encoded.
@@ -186,10 +186,10 @@ func TestUnstorableResult(t *testing.T) {
 	results := map[string]any{
 		"too-large": strings.Repeat("x", job.MaxResultBytes), "not-encodable": make(chan int), "explosive": explosive{}, "nul": "a\x00b",
 	}
-	handlers := map[string]does{}
+	handlers := map[string]handler{}
 	for name, result := range results {
 		handlers[name] = func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("nul")).Result(result), nil
+			return runner.Then(rawArgs("nul")).Result(result), nil
 		}
 	}
 	r := start(t, pool, runner.Options{MaxAttempts: 3}, handlers)
@@ -198,11 +198,11 @@ func TestUnstorableResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			j := ended(t, r, enqueue(t, r, of(name)))
+			j := waitEnded(t, r, enqueue(t, r, rawArgs(name)))
 			is.Equal(j.State, job.Failed)
-			is.Equal(why(j), want)
+			is.Equal(reasonOf(j), want)
 			is.Equal(j.Attempt, 1) // the job was not retried, because a retry would not help
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0)
 		})
 	}
 }
@@ -216,8 +216,8 @@ func TestTypedNilHandlerError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var none *nilError
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(none)})
-	j := ended(t, r, enqueue(t, r, of("fail")))
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"fail": failWith(none)})
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("fail")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), "panic"))
 }

@@ -20,10 +20,10 @@ func TestReturnedHandlerWithWaitingProgress(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	var log podtest.Log
 	returned := make(chan struct{})
-	r := start(t, pool, runner.Options{StuckAfter: 100 * time.Millisecond, Logger: log.Logger()}, map[string]does{
+	r := start(t, pool, runner.Options{StuckAfter: 100 * time.Millisecond, Logger: log.Logger()}, map[string]handler{
 		"notes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
 			j.Progress(1, 2)
@@ -32,7 +32,7 @@ func TestReturnedHandlerWithWaitingProgress(t *testing.T) {
 			return runner.Done("fine"), nil
 		},
 	}, runner.Timeout(2*time.Second))
-	id := begun(t, r, of("notes"))
+	id := enqueueStarted(t, r, rawArgs("notes"))
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
@@ -42,7 +42,7 @@ func TestReturnedHandlerWithWaitingProgress(t *testing.T) {
 	<-returned
 	time.Sleep(500 * time.Millisecond) // there is no event to wait for when nothing happens
 	is.NoErr(tx.Rollback(t.Context()))
-	j := ended(t, r, id)
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"fine"`)
 	is.Equal(log.Count("handler ignores its cancelled context"), 0)
@@ -58,18 +58,18 @@ func TestResultsReturnedDuringOutage(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	exec(t, direct, `create table rows (job bigint)`)
 	proxy, cut := cable(t, url)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	causes := make(chan error, 1)
 	returned := make(chan string, 10)
 	var log podtest.Log
 	o := named("a")
 	o.LeaseFor, o.StuckAfter, o.Logger = 4*time.Second, 200*time.Millisecond, log.Logger()
-	r := start(t, cut, o, map[string]does{
+	r := start(t, cut, o, map[string]handler{
 		"returns": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
 			j.Progress(2, 2)
 			returned <- "returns"
-			return runner.Then(of("next")).Result("kept"), nil
+			return runner.Then(rawArgs("next")).Result("kept"), nil
 		},
 		"writes": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
@@ -87,9 +87,9 @@ func TestResultsReturnedDuringOutage(t *testing.T) {
 			causes <- context.Cause(ctx)
 			return nil, ctx.Err()
 		},
-		"next": nothing,
+		"next": succeed,
 	})
-	returns, writes, runsOn := begun(t, r, of("returns")), begun(t, r, of("writes")), begun(t, r, of("runs-on"))
+	returns, writes, runsOn := enqueueStarted(t, r, rawArgs("returns")), enqueueStarted(t, r, rawArgs("writes")), enqueueStarted(t, r, rawArgs("runs-on"))
 	pgtest.Wait(t, "all three jobs are running", func() bool { return r.Running() == 3 })
 	proxy.Refuse()
 	proxy.Reset()
@@ -98,20 +98,20 @@ func TestResultsReturnedDuringOutage(t *testing.T) {
 	<-returned
 	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // cancelled because the pod stopped trusting its lease
 	pgtest.Wait(t, "the lease has expired", func() bool {
-		return one[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
+		return queryOne[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
 	})
 	proxy.Pass()
 	pgtest.Wait(t, "reads succeed", func() bool { _, err := r.Job(t.Context(), returns); return err == nil })
 	for _, id := range []int64{returns, writes} {
-		j := ended(t, r, id)
+		j := waitEnded(t, r, id)
 		is.Equal(j.State, job.Succeeded)
 		is.Equal(string(j.Result), `"kept"`)
 		is.Equal(j.Fence, int64(1)) // the job did not run again
 	}
-	is.Equal(ended(t, r, runsOn).Fence, int64(2))
+	is.Equal(waitEnded(t, r, runsOn).Fence, int64(2))
 	quiet(t, direct)
-	is.Equal(one[int](t, direct, `select count(*) from rows`), 1)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'next'`), 1)
+	is.Equal(queryOne[int](t, direct, `select count(*) from rows`), 1)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs where kind = 'next'`), 1)
 	is.Equal(log.Count("handler ignores its cancelled context"), 0)
 	checkHistory(t, direct, r)
 }

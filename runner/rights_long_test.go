@@ -21,7 +21,7 @@ func TestGuideSubmitRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role, pool, owner := given(t, "A role that submits only", "trapeze_submit")
-	kinds := map[string]does{"k": nothing, "l": nothing}
+	kinds := map[string]handler{"k": succeed, "l": succeed}
 	start(t, owner, runner.Options{}, kinds)
 	submit := func() error {
 		r, err := runner.New(pool, runner.Options{}) // a new runner has to reserve ids
@@ -34,7 +34,7 @@ func TestGuideSubmitRights(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		made, err := r.Enqueue(ctx, of("k"), runner.Subject("s"), runner.Delay(time.Millisecond))
+		made, err := r.Enqueue(ctx, rawArgs("k"), runner.Subject("s"), runner.Delay(time.Millisecond))
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func TestGuideSubmitRights(t *testing.T) {
 			for _, options := range [][]runner.EnqueueOption{
 				{runner.Unique("u", runner.WhileActive), runner.Delay(time.Hour)}, {runner.IdempotencyKey("i")}, {runner.NeedsApproval()},
 			} {
-				if _, err := r.Enqueue(ctx, runner.Chain(of("k"), of("l")), options...); err != nil {
+				if _, err := r.Enqueue(ctx, runner.Chain(rawArgs("k"), rawArgs("l")), options...); err != nil {
 					return err
 				}
 			}
@@ -53,23 +53,23 @@ func TestGuideSubmitRights(t *testing.T) {
 				if _, err := r.EnqueueManyTx(ctx, tx, many("k", 200)); err != nil {
 					return err
 				}
-				_, err := r.EnqueueTx(ctx, tx, of("k"), runner.Unique("w", runner.WhilePending), runner.IdempotencyKey("j"))
+				_, err := r.EnqueueTx(ctx, tx, rawArgs("k"), runner.Unique("w", runner.WhilePending), runner.IdempotencyKey("j"))
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			if _, err := r.EnqueueMany(ctx, []job.Args{of("k"), of("l")}); err != nil {
+			if _, err := r.EnqueueMany(ctx, []job.Args{rawArgs("k"), rawArgs("l")}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	is.NoErr(submit())
-	r := make1(t, pool, runner.Options{}, kinds)
+	r := newRunner(t, pool, runner.Options{}, kinds)
 	err := r.Run(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role may not run jobs
-	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, of("k"), runner.Delay(time.Hour)), "ann")
+	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour)), "ann")
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
 
 	for row := range strings.SplitSeq(strings.Join(column[string](t, owner, `select lower(privilege_type) || ' ' || table_name

@@ -66,12 +66,12 @@ func TestGuideEraseRights(t *testing.T) {
 	is := is.New(t)
 	app, pool, owner := given(t, "A role that runs jobs", "trapeze_app")
 	eraser := erases(t, owner, app)
-	r := start(t, owner, runner.Options{}, map[string]does{"nothing": nothing})
-	ended(t, r, enqueue(t, r, of("nothing", `"args"`), runner.Subject("s")))
-	_, err := make1(t, pool, runner.Options{}, nil).Admin().Erase(t.Context(), runner.Erasure{Subject: "s"}, "ann")
+	r := start(t, owner, runner.Options{}, map[string]handler{"nothing": succeed})
+	waitEnded(t, r, enqueue(t, r, rawArgs("nothing", `"args"`), runner.Subject("s")))
+	_, err := newRunner(t, pool, runner.Options{}, nil).Admin().Erase(t.Context(), runner.Erasure{Subject: "s"}, "ann")
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied for table job_events"))
 	as := pgtest.Connect(t, strings.ReplaceAll(pool.Config().ConnString(), app, eraser))
-	did, err := make1(t, as, runner.Options{}, nil).Admin().Erase(t.Context(), runner.Erasure{Subject: "s"}, "ann")
+	did, err := newRunner(t, as, runner.Options{}, nil).Admin().Erase(t.Context(), runner.Erasure{Subject: "s"}, "ann")
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1)
 }
@@ -102,8 +102,8 @@ func TestGuideRunRights(t *testing.T) {
 	log, waiting := &podtest.Log{}, make(chan string, 1)
 	o := runner.Options{Logger: log.Logger(), PollEvery: 100 * time.Millisecond, Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(2), Kinds: []string{"fails"}}}}
 	is.NoErr(migrate.Up(ctx, pool, o)) // creates only the lane; everything else exists
-	r := make1(t, pool, o, map[string]does{
-		"plain": nothing,
+	r := newRunner(t, pool, o, map[string]handler{
+		"plain": succeed,
 		"writes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			j.Progress(1, 2)
 			err := j.Emit(ctx, "app.said", "", "hello", nil)
@@ -113,10 +113,10 @@ func TestGuideRunRights(t *testing.T) {
 			if err == nil {
 				err = j.Checkpoint(ctx, 2)
 			}
-			return runner.Then(of("plain")).InTx(mine), err
+			return runner.Then(rawArgs("plain")).InTx(mine), err
 		},
 		"many": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("plain"), of("plain")).Join(of("plain")), nil
+			return runner.FanOut(rawArgs("plain"), rawArgs("plain")).Join(rawArgs("plain")), nil
 		},
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, fmt.Errorf("no") },
 		"later": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -131,28 +131,28 @@ func TestGuideRunRights(t *testing.T) {
 			return nil, nil
 		},
 	})
-	r.DeclareSchedule("often", "@every 1s", of("plain"))
+	r.DeclareSchedule("often", "@every 1s", rawArgs("plain"))
 	podtest.Run(t, r)
 	admin := r.Admin()
 
-	is.Equal(ended(t, r, enqueue(t, r, of("writes"), runner.Subject("s"))).State, job.Succeeded)
-	is.Equal(one[int](t, owner, `select count(*)::int from mine`), 2)
-	many := enqueue(t, r, of("many"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i"))
-	is.Equal(enqueue(t, r, of("many"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")), many)
-	is.Equal(ended(t, r, many).State, job.Succeeded)
-	is.Equal(ended(t, r, enqueue(t, r, of("snoozes"))).State, job.Succeeded)
-	failed := enqueue(t, r, of("fails"))
-	is.Equal(ended(t, r, failed).State, job.Failed)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("writes"), runner.Subject("s"))).State, job.Succeeded)
+	is.Equal(queryOne[int](t, owner, `select count(*)::int from mine`), 2)
+	many := enqueue(t, r, rawArgs("many"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i"))
+	is.Equal(enqueue(t, r, rawArgs("many"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")), many)
+	is.Equal(waitEnded(t, r, many).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("snoozes"))).State, job.Succeeded)
+	failed := enqueue(t, r, rawArgs("fails"))
+	is.Equal(waitEnded(t, r, failed).State, job.Failed)
 	_, err := admin.Retry(ctx, failed, "ann", nil)
 	is.NoErr(err)
-	later := enqueue(t, r, of("later"))
+	later := enqueue(t, r, rawArgs("later"))
 	is.NoErr(r.Complete(ctx, later, <-waiting, nil))
-	is.Equal(ended(t, r, later).State, job.Succeeded)
-	_, err = r.EnqueueMany(ctx, []job.Args{of("plain"), of("plain")})
+	is.Equal(waitEnded(t, r, later).State, job.Succeeded)
+	_, err = r.EnqueueMany(ctx, []job.Args{rawArgs("plain"), rawArgs("plain")})
 	is.NoErr(err)
-	is.NoErr(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { _, err := r.EnqueueTx(ctx, tx, of("plain")); return err }))
+	is.NoErr(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { _, err := r.EnqueueTx(ctx, tx, rawArgs("plain")); return err }))
 
-	approved, cancelled := enqueue(t, r, of("plain"), runner.NeedsApproval()), enqueue(t, r, of("plain"), runner.Delay(time.Hour))
+	approved, cancelled := enqueue(t, r, rawArgs("plain"), runner.NeedsApproval()), enqueue(t, r, rawArgs("plain"), runner.Delay(time.Hour))
 	is.NoErr(admin.Approve(ctx, approved, "ann"))
 	is.NoErr(admin.SetPriority(ctx, cancelled, 20, false, "ann"))
 	_, err = admin.Cancel(ctx, cancelled, "ann")
@@ -188,15 +188,15 @@ func TestGuideRunRights(t *testing.T) {
 	is.NoErr(admin.DeleteSchedule(ctx, "mine", "ann"))
 	_, err = admin.Status(ctx)
 	is.NoErr(err)
-	podtest.Value(t, r, "trapeze_pods")
+	podtest.MetricValue(t, r, "trapeze_pods")
 	pgtest.Wait(t, "the schedule fires", func() bool {
-		return one[int](t, owner, `select count(*)::int from trapeze.schedule_occurrences where schedule = 'often'`) > 0
+		return queryOne[int](t, owner, `select count(*)::int from trapeze.schedule_occurrences where schedule = 'often'`) > 0
 	})
 	for _, day := range []string{"done_succeeded", "job_events"} { // creates a partition that retention drops
 		podtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)
 	}
 	is.NoErr(r.Maintain(ctx))
-	is.Equal(one[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
+	is.Equal(queryOne[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
 	pgtest.Wait(t, "no heartbeat fails", func() bool { ready, _ := r.Ready(); return ready })
 	is.True(!strings.Contains(log.String(), "permission denied")) // not even in errors that are only logged
 }
@@ -207,7 +207,7 @@ func TestSecurityDefinerFunctionRights(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	where := ` from pg_proc p where pronamespace = 'trapeze'::regnamespace and prosecdef`
-	is.True(one[int](t, pool, `select count(*)`+where) >= 8)
+	is.True(queryOne[int](t, pool, `select count(*)`+where) >= 8)
 	is.Equal(strings.Join(podtest.Column[string](t, pool, `select proname`+where+` and (has_function_privilege('public', oid, 'execute')
 		or not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false))`), " "), "")
 }
@@ -281,7 +281,7 @@ func missing(t *testing.T, owner *pgxpool.Pool, list []right, role, eraser strin
 		key := right{n.verb, n.object, of}
 		has, ok := known[key]
 		if !ok {
-			has = one[bool](t, owner, sql, of, n.object)
+			has = queryOne[bool](t, owner, sql, of, n.object)
 			known[key] = has
 		}
 		if !has {

@@ -55,7 +55,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 		return err
 	}
 	ways := map[string]struct {
-		handler does
+		handler handler
 		trips   int
 	}{
 		"in-tx": {func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -102,7 +102,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
 			is.NoErr(err)
 			t.Cleanup(pool.Close)
-			r := start(t, pool, runner.Options{}, map[string]does{name: way.handler})
+			r := start(t, pool, runner.Options{}, map[string]handler{name: way.handler})
 			count := func() (n int) { // counts the host pool's connections on which handlers wrote
 				mu.Lock()
 				defer mu.Unlock()
@@ -118,7 +118,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 			var took []int
 			for range 10 { // repeated, because the first runs prepare statements, and a run may include a ping
 				before := count()
-				is.Equal(ended(t, r, enqueue(t, r, of(name))).State, job.Succeeded)
+				is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs(name))).State, job.Succeeded)
 				took = append(took, count()-before)
 			}
 			is.Equal(slices.Min(took), way.trips) // the expected number of round trips
@@ -132,8 +132,8 @@ func TestCopyInsideInTx(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint, no int)`)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-		return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		return runner.Then(rawArgs("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.CopyFrom(ctx, pgx.Identifier{"mine"}, []string{"job", "no"}, pgx.CopyFromRows([][]any{{j.ID(), 1}, {j.ID(), 2}})); err != nil {
 				return err
 			}
@@ -149,12 +149,12 @@ func TestCopyInsideInTx(t *testing.T) {
 			}
 			return inner.Rollback(ctx)
 		}), nil
-	}, "next": nothing})
-	id := enqueue(t, r, of("k"))
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	}, "next": succeed})
+	id := enqueue(t, r, rawArgs("k"))
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	is.Equal(column[int](t, pool, `select no from mine where job = $1 order by no`, id), []int{1, 2, 3})
-	is.Equal(one[int](t, pool, `select count(distinct xmin::text) from mine`), 1)
-	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0) // committed together with the job's end
-	quiet(t, pool)                                                                                                               // waits for the next step
+	is.Equal(queryOne[int](t, pool, `select count(distinct xmin::text) from mine`), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0) // committed together with the job's end
+	quiet(t, pool)                                                                                                                    // waits for the next step
 	checkHistory(t, pool, r)
 }

@@ -53,6 +53,6 @@ func TestNextStepInSameProcess(t *testing.T) {
 	var result int
 	is.NoErr(child.PreviousResult(t.Context(), &result))
 	is.Equal(result, 41)
-	is.Equal(ended(t, r, made.ID).State, job.Succeeded)
-	is.Equal(ended(t, r, child.ID()).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, made.ID).State, job.Succeeded)
+	is.Equal(waitEnded(t, r, child.ID()).State, job.Succeeded)
 }

@@ -17,9 +17,9 @@ func TestScheduleIntoApprovalLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('asks', true)`)
-	r.DeclareSchedule("declared", "@every 1s", of("k"), runner.Lane("asks"))
+	r.DeclareSchedule("declared", "@every 1s", rawArgs("k"), runner.Lane("asks"))
 	run(t, r)
 	kind, lane, expression := "k", "asks", "@yearly"
 	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")
@@ -29,10 +29,10 @@ func TestScheduleIntoApprovalLane(t *testing.T) {
 	is.Equal(triggered.State, job.Pending)
 	inState(t, r, *triggered.JobID, job.Succeeded)
 	pgtest.Wait(t, "a scheduled job has run", func() bool {
-		return one[bool](t, pool, `select exists (select from trapeze.schedule_occurrences f join trapeze.job j on j.id = f.job_id
+		return queryOne[bool](t, pool, `select exists (select from trapeze.schedule_occurrences f join trapeze.job j on j.id = f.job_id
 			where f.schedule = 'declared' and j.state = 'succeeded')`)
 	})
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked where why = 'approval'`), 0)
-	submitted := enqueue(t, r, of("k"), runner.Lane("asks"))
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.parked where why = 'approval'`), 0)
+	submitted := enqueue(t, r, rawArgs("k"), runner.Lane("asks"))
 	inState(t, r, submitted, job.AwaitingApproval)
 }

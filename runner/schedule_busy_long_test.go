@@ -17,11 +17,11 @@ func TestScheduleBehindLockedKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = r.EnqueueTx(t.Context(), tx, of("k"), runner.Unique("one", runner.WhileActive))
+	_, err = r.EnqueueTx(t.Context(), tx, rawArgs("k"), runner.Unique("one", runner.WhileActive))
 	is.NoErr(err)
 	keyed, key := every("* * * * * *"), "one"
 	keyed.UniqueKey = &key
@@ -30,7 +30,7 @@ func TestScheduleBehindLockedKey(t *testing.T) {
 	_, err = r.Admin().SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	late := func() float64 {
-		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_occurrences where schedule = 'free'`)
+		return queryOne[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_occurrences where schedule = 'free'`)
 	}
 	pgtest.Wait(t, "the free schedule fires", func() bool { return len(occurrences(t, r, "free")) >= 6 })
 	is.True(late() < 10) // seconds

@@ -16,7 +16,7 @@ import (
 func TestConcurrentScheduleTriggersSmallPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	for _, name := range names {
 		_, err := r.Admin().SetSchedule(t.Context(), name, every("@daily"), "ann")

@@ -22,7 +22,7 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	noon := utc(t, "05-05T12:00")
 	exec(t, pool, dueAtNoon, noon, 40)
 	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod, requires_approval) values ('asks', 1, true)`)
@@ -51,14 +51,14 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 		default:
 			is.Equal(list[0].Outcome, job.FireFired)
 			is.True(list[0].FireAt.Equal(noon))
-			is.Equal(one[string](t, pool, `select name from trapeze.pipelines where id = $1`, *list[0].JobID), name)
+			is.Equal(queryOne[string](t, pool, `select name from trapeze.pipelines where id = $1`, *list[0].JobID), name)
 		}
 	}
-	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_occurrences f on f.job_id = j.id where f.schedule = 's005'`), "pending") // the job needs no approval
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 40-7+1)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // including the manual trigger
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> ''`), 3)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.AddDate(0, 0, 1)), 39)
+	is.Equal(queryOne[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_occurrences f on f.job_id = j.id where f.schedule = 's005'`), "pending") // the job needs no approval
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 40-7+1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // including the manual trigger
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules where error <> ''`), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.AddDate(0, 0, 1)), 39)
 	is.True(trigger.JobID != nil)
 }
 
@@ -68,7 +68,7 @@ func TestFailingScheduleInBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	noon := utc(t, "05-05T12:00")
 	const many = 230
 	exec(t, pool, dueAtNoon, noon, many)
@@ -77,11 +77,11 @@ func TestFailingScheduleInBatch(t *testing.T) {
 	exec(t, pool, `create function refuse_job() returns trigger language plpgsql as $$ begin raise check_violation using constraint = 'odd'; end $$`)
 	exec(t, pool, `create trigger refuse before insert on trapeze.pipelines for each row when (new.name = 's160') execute function refuse_job()`)
 	r.FireAt(t.Context(), noon)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), many-2)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), many-2)
 	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_occurrences where outcome = 'failed'`), []string{"s160"}) // this schedule's job was refused
 	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})                // this schedule was not processed, so it is retried
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                          // one job per occurrence
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                     // one job per occurrence
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_occurrences`)
 	r.FireAt(t.Context(), noon.Add(time.Second))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), many-1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), many-1)
 }

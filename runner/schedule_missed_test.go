@@ -41,7 +41,7 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 			change := every("*/15 * * * *")
 			change.Missed, change.CatchUp = &c.missed, &c.catchUp
 			_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
@@ -57,10 +57,10 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 				is.Equal(f.Missed, c.want[i].Missed)
 				is.Equal(f.JobID != nil, f.Outcome == job.FireFired)
 			}
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), ofOutcome(got, job.FireFired))
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.missed'`), ofOutcome(got, job.FireMissed))
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), ofOutcome(got, job.FireFired))
-			is.True(one[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(at("12:15"))) // the schedule continues
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), ofOutcome(got, job.FireFired))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.missed'`), ofOutcome(got, job.FireMissed))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), ofOutcome(got, job.FireFired))
+			is.True(queryOne[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(at("12:15"))) // the schedule continues
 		})
 	}
 }
@@ -69,7 +69,7 @@ func TestMissedOccurrenceCountLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
 	from := utc(t, "01-01T00:00")

@@ -16,8 +16,8 @@ import (
 // nightly starts a program that declares the schedule "nightly", and then stops the program.
 func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...runner.ScheduleOption) {
 	t.Helper()
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	r.DeclareSchedule("nightly", expression, of("k", `{"year":2026}`), options...)
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	r.DeclareSchedule("nightly", expression, rawArgs("k", `{"year":2026}`), options...)
 	run(t, r)()
 }
 
@@ -27,7 +27,7 @@ func TestDeclaredSkipMissedPolicy(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	nightly(t, pool, "30 2 * * *", runner.SkipMissed())
-	s, err := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}).Admin().ScheduleByName(t.Context(), "nightly")
+	s, err := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed}).Admin().ScheduleByName(t.Context(), "nightly")
 	is.NoErr(err)
 	is.Equal(s.Missed, job.MissedSkip)
 }
@@ -36,7 +36,7 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	now := func() job.ScheduleUse {
 		t.Helper()
 		list, err := r.Admin().Schedules(t.Context())
@@ -52,10 +52,10 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 		Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "k", Args: json.RawMessage(`{"year":2026}`), Lane: "default", Subject: "all",
 		Priority: job.DefaultPriority, Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip,
 	})
-	changed, audited := s.UpdatedAt, one[int](t, pool, `select count(*) from trapeze.audit`)
+	changed, audited := s.UpdatedAt, queryOne[int](t, pool, `select count(*) from trapeze.audit`)
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
 	is.Equal(now().UpdatedAt, changed) // declaring the same schedule again changes nothing
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), audited)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.audit`), audited)
 
 	expression, subject := "15 4 * * *", "some"
 	_, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Subject: &subject}, "ann")
@@ -93,7 +93,7 @@ func TestDeclarationOverOperatorSchedule(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "nightly", every("@hourly"), "ann")
 	is.NoErr(err)
 	nightly(t, pool, "30 2 * * *")
@@ -113,43 +113,43 @@ func TestInvalidScheduleDeclarations(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for name, declare := range map[string]func(r *runner.Runner){
-		"expression": func(r *runner.Runner) { r.DeclareSchedule("s", "whenever", of("k")) },
-		"too often":  func(r *runner.Runner) { r.DeclareSchedule("s", "* * * * * *", of("k")) },
-		"zone":       func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("k"), runner.Zone("Mars/Olympus")) },
-		"kind":       func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("unknown")) },
-		"name":       func(r *runner.Runner) { r.DeclareSchedule("no name", "@daily", of("k")) },
-		"delay":      func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("k"), runner.Delay(1)) },
-		"chain":      func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", runner.Chain(of("k"), of("k"))) },
-		"catch up":   func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("k"), runner.CatchUp(1001)) },
+		"expression": func(r *runner.Runner) { r.DeclareSchedule("s", "whenever", rawArgs("k")) },
+		"too often":  func(r *runner.Runner) { r.DeclareSchedule("s", "* * * * * *", rawArgs("k")) },
+		"zone":       func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", rawArgs("k"), runner.Zone("Mars/Olympus")) },
+		"kind":       func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", rawArgs("unknown")) },
+		"name":       func(r *runner.Runner) { r.DeclareSchedule("no name", "@daily", rawArgs("k")) },
+		"delay":      func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", rawArgs("k"), runner.Delay(1)) },
+		"chain":      func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", runner.Chain(rawArgs("k"), rawArgs("k"))) },
+		"catch up":   func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", rawArgs("k"), runner.CatchUp(1001)) },
 		"no args":    func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			r := make1(t, pool, runner.Options{MinScheduleInterval: 2e9}, map[string]does{"k": nothing})
+			r := newRunner(t, pool, runner.Options{MinScheduleInterval: 2e9}, map[string]handler{"k": succeed})
 			declare(r)
 			err := r.Run(t.Context())
 			is.True(errors.Is(err, job.ErrInvalidSchedule) || errors.Is(err, job.ErrUnknownKind))
 		})
 	}
 	is := is.New(t)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules`), 0)
 	defer func() { is.True(recover() != nil) }() // declaring the same name twice is a programming error
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	r.DeclareSchedule("s", "@daily", of("k"))
-	r.DeclareSchedule("s", "@hourly", of("k"))
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	r.DeclareSchedule("s", "@daily", rawArgs("k"))
+	r.DeclareSchedule("s", "@hourly", rawArgs("k"))
 }
 
 func TestScheduleChangesInAuditLog(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	change := every("@hourly")
 	change.DryRun = true
 	done, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	is.True(done.Created && done.DryRun && len(done.NextFires) == 5)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0) // a dry run changes nothing
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules`), 0) // a dry run changes nothing
 	change.DryRun = false
 	_, err = r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)

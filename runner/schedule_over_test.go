@@ -20,13 +20,13 @@ func TestPastSingleOccurrenceDeclared(t *testing.T) {
 	pool := pgtest.Pool(t)
 	declares := func() (*runner.Runner, *podtest.Log) {
 		log, told := debugging()
-		r := make1(t, pool, runner.Options{Logger: log}, map[string]does{"k": nothing})
-		r.DeclareSchedule("once", "@at 2001-01-31T03:00", of("k"), runner.Zone("Europe/Zurich"))
+		r := newRunner(t, pool, runner.Options{Logger: log}, map[string]handler{"k": succeed})
+		r.DeclareSchedule("once", "@at 2001-01-31T03:00", rawArgs("k"), runner.Zone("Europe/Zurich"))
 		run(t, r)
 		return r, told
 	}
 	r, told := declares()
-	pgtest.Wait(t, "the schedule is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
+	pgtest.Wait(t, "the schedule is planned", func() bool { return queryOne[bool](t, pool, `select planned from trapeze.schedules`) })
 	is.True(strings.Contains(told.String(), "schedule was declared after its time")) // the program warns once
 	s, err := r.Admin().ScheduleByName(t.Context(), "once")
 	is.NoErr(err)

@@ -24,10 +24,10 @@ func TestFivePodsShareSchedules(t *testing.T) {
 	var breaks []func()
 	for i := range 5 {
 		proxy, pool := cable(t, url)
-		r := make1(t, pool, named(fmt.Sprintf("pod-%d", i)), map[string]does{"k": nothing})
+		r := newRunner(t, pool, named(fmt.Sprintf("pod-%d", i)), map[string]handler{"k": succeed})
 		stops, breaks = append(stops, run(t, r)), append(breaks, proxy.Reset)
 	}
-	operator := make1(t, direct, runner.Options{}, map[string]does{"k": nothing})
+	operator := newRunner(t, direct, runner.Options{}, map[string]handler{"k": succeed})
 	first := map[string]time.Time{}
 	for i := range 12 {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, 1000
@@ -38,7 +38,7 @@ func TestFivePodsShareSchedules(t *testing.T) {
 		first[name] = done.NextFires[0]
 	}
 	decided := func() int {
-		return one[int](t, direct, `select count(*) from trapeze.schedule_occurrences where not manual`)
+		return queryOne[int](t, direct, `select count(*) from trapeze.schedule_occurrences where not manual`)
 	}
 	pgtest.Wait(t, "the first fires", func() bool { return decided() >= 12 })
 	var breaking sync.WaitGroup
@@ -58,20 +58,20 @@ func TestFivePodsShareSchedules(t *testing.T) {
 			is.Equal(f.Outcome, job.FireFired)
 			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // one occurrence per second, without gaps
 			is.True(f.JobID != nil)
-			is.Equal(one[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
+			is.Equal(queryOne[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
 		}
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_occurrences f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
-	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_occurrences`), 0)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_occurrences f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
+	is.Equal(queryOne[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_occurrences`), 0)
 	// By the database's clock, no schedule fires early.
-	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_occurrences`) >= 0)
+	is.True(queryOne[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_occurrences`) >= 0)
 }
 
 // A pod that runs no jobs, such as a web process, still fires schedules. The jobs wait for a pod that can run them.
 func TestOccurrencesFromDisabledPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]does{"k": nothing})
+	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(occurrences(t, r, "s"), job.FireFired) > 0 })
@@ -83,7 +83,7 @@ func TestSchedulesOfUnhandledKinds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"other": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"other": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), time.Now().Add(time.Hour))

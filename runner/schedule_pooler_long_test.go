@@ -20,7 +20,7 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 	is := is.New(t)
 	through, direct := pooled(t)
 	pod := func() *runner.Runner {
-		return start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 4}, map[string]does{"k": nothing})
+		return start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 4}, map[string]handler{"k": succeed})
 	}
 	r, _ := pod(), pod()
 	keyed, key, skip := every("@every 1s"), "one", job.OverlapSkip
@@ -33,7 +33,7 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 		from (select clock_timestamp() as at) t, generate_series(1, $1::int) n`, many)
 	exec(t, direct, `insert into trapeze.schedules (name, expression, kind) values ('written', '@every 1s', 'k')`) // no occurrence has been planned yet
 	pgtest.Wait(t, "the schedules due at once have fired, and the others continue", func() bool {
-		return one[int](t, direct, `select count(*) from trapeze.schedule_occurrences where schedule like 's%' and outcome = 'fired'`) == many &&
+		return queryOne[int](t, direct, `select count(*) from trapeze.schedule_occurrences where schedule like 's%' and outcome = 'fired'`) == many &&
 			len(occurrences(t, r, "keyed")) > 2 && len(occurrences(t, r, "written")) > 2
 	})
 	by, err := r.Admin().TriggerSchedule(t.Context(), "written", nil, "ann")
@@ -48,6 +48,6 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 	for i, f := range list {
 		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // no occurrence is missing or duplicated
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(distinct job_id) from trapeze.schedule_occurrences`))
-	is.Equal(one[float64](t, direct, `select count(*)::float8 from trapeze.schedule_occurrences where outcome = 'missed'`), 0.0)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs`), queryOne[int](t, direct, `select count(distinct job_id) from trapeze.schedule_occurrences`))
+	is.Equal(queryOne[float64](t, direct, `select count(*)::float8 from trapeze.schedule_occurrences where outcome = 'missed'`), 0.0)
 }

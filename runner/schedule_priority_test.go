@@ -20,10 +20,10 @@ func TestScheduledJobDefaultPriority(t *testing.T) {
 		('declared-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}'),
 		('explicit-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}')`)
 	exec(t, pool, `insert into trapeze.schedules (name, expression, kind) values ('in-SQL', '@yearly', 'k')`)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	r.DeclareSchedule("declared", "@yearly", of("k"))
-	r.DeclareSchedule("declared-before", "@yearly", of("k"))
-	r.DeclareSchedule("explicit-before", "@yearly", of("k"), runner.Priority(0))
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	r.DeclareSchedule("declared", "@yearly", rawArgs("k"))
+	r.DeclareSchedule("declared-before", "@yearly", rawArgs("k"))
+	r.DeclareSchedule("explicit-before", "@yearly", rawArgs("k"), runner.Priority(0))
 	run(t, r)
 	kind, expression := "k", "@yearly"
 	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")
@@ -33,9 +33,9 @@ func TestScheduledJobDefaultPriority(t *testing.T) {
 	is.Equal(inState(t, r, *fire.JobID, job.Succeeded).Priority, job.DefaultPriority)
 	want := map[string]int{"set-before": 0, "declared-before": 10, "explicit-before": 0, "in-SQL": 10, "declared": 10, "set": 10}
 	pgtest.Wait(t, "the declarations are stored", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.schedules`) == len(want)
+		return queryOne[int](t, pool, `select count(*) from trapeze.schedules`) == len(want)
 	})
 	for name, priority := range want {
-		is.Equal(one[int](t, pool, `select priority from trapeze.schedules where name = $1`, name), priority)
+		is.Equal(queryOne[int](t, pool, `select priority from trapeze.schedules where name = $1`, name), priority)
 	}
 }

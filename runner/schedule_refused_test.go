@@ -17,12 +17,12 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	handlers := map[string]does{
-		"k":    func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("next")), nil },
+	wait, open := latch(t)
+	handlers := map[string]handler{
+		"k":    func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("next")), nil },
 		"next": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	}
-	other := make1(t, pool, runner.Options{}, handlers) // processes the occurrences
+	other := newRunner(t, pool, runner.Options{}, handlers) // processes the occurrences
 	skip := job.OverlapSkip
 	change := every("* * * * *")
 	change.Overlap = &skip
@@ -47,15 +47,15 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	open()
 	quiet(t, pool)
 	decide(noon.Add(2 * time.Minute))
-	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_occurrences where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // the pipelines have finished
+	is.Equal(queryOne[string](t, pool, `select outcome from trapeze.schedule_occurrences where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // the pipelines have finished
 }
 
 func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	held := enqueue(t, r, of("k"), runner.Unique("one", runner.WhileActive))
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	held := enqueue(t, r, rawArgs("k"), runner.Unique("one", runner.WhileActive))
 	change, key, missed := every("* * * * *"), "one", job.MissedCatchUp
 	change.UniqueKey, change.Missed = &key, &missed
 	_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
@@ -73,7 +73,7 @@ func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	list := occurrences(t, r, "s")
 	is.Equal(ofOutcome(list, job.FireFired), 1)
 	is.Equal(ofOutcome(list, job.FireDuplicate), 5)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 2)
 }
 
 // If schedules have been made invalid through SQL, their errors are reported and all other schedules still fire.
@@ -81,7 +81,7 @@ func TestInvalidScheduleAmongOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	names := []string{"expression", "good", "lane", "args", "stubborn", "zone"}
 	for _, name := range names {
 		_, err := r.Admin().SetSchedule(t.Context(), name, every("* * * * *"), "ann")
@@ -105,15 +105,15 @@ func TestInvalidScheduleAmongOthers(t *testing.T) {
 	is.Equal(outcome("args"), "failed") // its job was refused too
 	is.Equal(outcome("stubborn"), "")   // this schedule was not processed, so it is retried
 	is.Equal(outcome("expression"), "") // the schedule never fires
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // the errors are reported
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 1)                                    // an expression that no pod can parse
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.Add(time.Minute)), 3)                            // the other schedules continue
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // the errors are reported
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 1)                                    // an expression that no pod can parse
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.Add(time.Minute)), 3)                            // the other schedules continue
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_occurrences`)
 	exec(t, pool, `update trapeze.schedules set lane = '' where name = 'lane'`)
 	r.FireAt(t.Context(), noon.Add(time.Minute))
-	is.Equal(outcome("stubborn"), "fired fired")                                                  // including the occurrence that failed before
-	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // the schedule has been fixed
+	is.Equal(outcome("stubborn"), "fired fired")                                                       // including the occurrence that failed before
+	is.Equal(queryOne[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // the schedule has been fixed
 }
 
 func TestOccurrenceCommitReplyLost(t *testing.T) {
@@ -122,7 +122,7 @@ func TestOccurrenceCommitReplyLost(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * *"), "ann")
 	is.NoErr(err)
 	noon := utc(t, "05-05T12:00")
@@ -131,6 +131,6 @@ func TestOccurrenceCommitReplyLost(t *testing.T) {
 	r.FireAt(t.Context(), noon)
 	<-cut
 	r.FireAt(t.Context(), noon.Add(time.Second)) // as the next heartbeat would
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), 1)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), 1)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), 1)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs`), 1)
 }

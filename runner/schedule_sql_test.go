@@ -22,14 +22,14 @@ func TestUnrepresentableScheduleTimestamps(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 			_, err := r.Admin().SetSchedule(t.Context(), "strange", every("@daily"), "ann")
 			is.NoErr(err)
 			for _, sql := range []string{`update trapeze.schedules set next_at = $1::text::timestamptz`, `update trapeze.schedules set anchor = $1::text::timestamptz`} {
 				_, err = pool.Exec(t.Context(), sql, moment)
 				is.True(store.Refused(err)) // the SQL client gets the error
 			}
-			lease := func() time.Time { return one[time.Time](t, pool, `select lease_until from trapeze.pods`) }
+			lease := func() time.Time { return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods`) }
 			before := lease()
 			pgtest.Wait(t, "the lease is renewed", func() bool { return lease().After(before.Add(time.Second)) })
 			_, err = r.Admin().SetSchedule(t.Context(), "other", every("@every 1s"), "ann")

@@ -41,7 +41,7 @@ func occurrences(t *testing.T, r *runner.Runner, name string) []job.Fire {
 func TestOccurrenceRunsOnTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
 	change := every("@every 1s")
 	args := json.RawMessage(`{ "n": 1 }`)
 	change.Args = &args
@@ -69,7 +69,7 @@ func TestOccurrenceRunsOnTime(t *testing.T) {
 func TestInvalidScheduleSettings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})
+	r := newRunner(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]handler{"k": succeed})
 	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
 		_, err := r.Admin().SetSchedule(t.Context(), "s", every(expression), "ann")
 		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression is invalid or fires too often, or it never fires

@@ -18,16 +18,18 @@ func TestScheduleInUnknownTimeZone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(occurrences(t, r, "s"), job.FireFired) > 0 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 's'`)
-	wrong := func() string { return one[string](t, pool, `select error from trapeze.schedules where name = 's'`) }
+	wrong := func() string {
+		return queryOne[string](t, pool, `select error from trapeze.schedules where name = 's'`)
+	}
 	pgtest.Wait(t, "the error is reported", func() bool { return strings.Contains(wrong(), "Mars/Olympus") })
-	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // the schedule is left to a pod that knows the zone
+	is.Equal(queryOne[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // the schedule is left to a pod that knows the zone
 	before := len(occurrences(t, r, "other"))
 	pgtest.Wait(t, "the other schedule fires", func() bool { return len(occurrences(t, r, "other")) >= before+3 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Europe/Zurich' where name = 's'`)

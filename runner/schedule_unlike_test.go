@@ -30,7 +30,7 @@ func TestOccurrencePlannedInOtherZones(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 			_, err := r.Admin().SetSchedule(t.Context(), "s", every("30 1 * * *"), "ann")
 			is.NoErr(err)
 			exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, at("05-01T12:00"), c.planned)
@@ -40,7 +40,7 @@ func TestOccurrencePlannedInOtherZones(t *testing.T) {
 			for i := range got {
 				is.True(got[i].Equal(c.want[i]))
 			}
-			is.True(one[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(c.next))
+			is.True(queryOne[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(c.next))
 		})
 	}
 }

@@ -20,7 +20,7 @@ func TestDailyScheduleAcrossTimeZones(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	missed, most := job.MissedCatchUp, job.MaxCatchUp
 	from, until := utc(t, "02-20T00:00"), utc(t, "11-20T00:00")
 	want := map[string]bool{}

@@ -53,7 +53,7 @@ func TestSchedulesAcrossDaylightSavingChanges(t *testing.T) {
 	pool := pgtest.Pool(t)
 	pods := make([]*runner.Runner, 3)
 	for i := range pods {
-		pods[i] = make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+		pods[i] = newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	}
 	var want []string
 	for i, c := range clockChanges {
@@ -85,8 +85,8 @@ func TestSchedulesAcrossDaylightSavingChanges(t *testing.T) {
 		where outcome = 'fired' order by fire_at, schedule`)
 	slices.Sort(got)
 	slices.Sort(want)
-	is.Equal(got, want)                                                                         // the fire times match the table
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences`), len(want)) // no other occurrence was recorded
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))                 // one job per occurrence
-	is.Equal(one[int](t, pool, `select count(distinct job_id) from trapeze.schedule_occurrences`), len(want))
+	is.Equal(got, want)                                                                              // the fire times match the table
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedule_occurrences`), len(want)) // no other occurrence was recorded
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), len(want))                 // one job per occurrence
+	is.Equal(queryOne[int](t, pool, `select count(distinct job_id) from trapeze.schedule_occurrences`), len(want))
 }

@@ -23,7 +23,7 @@ type seen struct {
 func see(_ context.Context, j *raw) (*runner.Outcome, error) {
 	it := seen{j.Kind(), j.MaxAttempts(), j.SubmittedBy(), j.CreatedAt()}
 	if j.Kind() == "first" {
-		return runner.Then(of("next")).Result(it), nil
+		return runner.Then(rawArgs("next")).Result(it), nil
 	}
 	return runner.Done(it), nil
 }
@@ -35,7 +35,7 @@ func TestHandlerJobMetadata(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			r := start(t, pool, runner.Options{MaxAttempts: 7}, map[string]does{"first": see, "next": see})
+			r := start(t, pool, runner.Options{MaxAttempts: 7}, map[string]handler{"first": see, "next": see})
 			check := func(j job.Job, attempts int) {
 				t.Helper()
 				it, err := runner.Result[seen](t.Context(), r, j.ID)
@@ -43,10 +43,10 @@ func TestHandlerJobMetadata(t *testing.T) {
 				is.Equal([]any{it.Attempts, it.By}, []any{attempts, "ann"})
 				is.True(it.CreatedAt.Sub(j.CreatedAt).Abs() < time.Minute)
 			}
-			id := enqueue(t, r, of("first"), runner.Submitter("ann"), runner.MaxAttempts(3), runner.Delay(wait))
-			check(ended(t, r, id), 3)
-			next := one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1`, id)
-			check(ended(t, r, next), 7) // a next step does not inherit the previous step's limit
+			id := enqueue(t, r, rawArgs("first"), runner.Submitter("ann"), runner.MaxAttempts(3), runner.Delay(wait))
+			check(waitEnded(t, r, id), 3)
+			next := queryOne[int64](t, pool, `select id from trapeze.jobs where parent_id = $1`, id)
+			check(waitEnded(t, r, next), 7) // a next step does not inherit the previous step's limit
 		})
 	}
 }

@@ -15,7 +15,7 @@ func TestSubmissionKeepsPlannerSettings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	conn, err := pool.Acquire(t.Context())
 	is.NoErr(err)
 	defer conn.Release()
@@ -39,7 +39,7 @@ func TestSubmissionKeepsPlannerSettings(t *testing.T) {
 			is.NoErr(err)
 			is.Equal(settings(), inside)
 		}
-		_, err := r.EnqueueTx(t.Context(), tx, of("k"), runner.Unique("key", runner.WhileActive), runner.IdempotencyKey("key"))
+		_, err := r.EnqueueTx(t.Context(), tx, rawArgs("k"), runner.Unique("key", runner.WhileActive), runner.IdempotencyKey("key"))
 		is.NoErr(err)
 		is.Equal(settings(), inside)
 		return nil

@@ -21,12 +21,12 @@ func TestShutdownWithoutDatabase(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
-	wait, _ := gate(t)
-	cut, fail := gate(t)
+	wait, _ := latch(t)
+	cut, fail := latch(t)
 	var tries ends
 	o := named("a")
 	o.ShutdownGrace, o.OnRetry = 50*time.Millisecond, tries.add
-	r := make1(t, pool, o, map[string]does{
+	r := newRunner(t, pool, o, map[string]handler{
 		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 		"heeds": func(ctx context.Context, j *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() },
 		"ends":  func(ctx context.Context, j *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
@@ -34,13 +34,13 @@ func TestShutdownWithoutDatabase(t *testing.T) {
 			<-cut
 			return nil, job.Retryable(errors.New("no luck"))
 		},
-		"fine": nothing,
+		"fine": succeed,
 	})
-	stop, done := goes(t, r)
+	stop, done := runInBackground(t, r)
 	for _, kind := range []string{"deaf", "heeds", "ends"} {
-		begun(t, r, of(kind))
+		enqueueStarted(t, r, rawArgs(kind))
 	}
-	failed := begun(t, r, of("fails"))
+	failed := enqueueStarted(t, r, rawArgs("fails"))
 	proxy.Blackhole()
 	fail()
 	stop()
@@ -51,7 +51,7 @@ func TestShutdownWithoutDatabase(t *testing.T) {
 		t.Fatal("Run is still waiting for an unresponsive database")
 	}
 	is.Equal(len(tries.of(failed)), 0) // the job's next attempt was never stored
-	b := start(t, direct, named("b"), map[string]does{"deaf": nothing, "heeds": nothing, "ends": nothing, "fails": nothing})
+	b := start(t, direct, named("b"), map[string]handler{"deaf": succeed, "heeds": succeed, "ends": succeed, "fails": succeed})
 	quiet(t, direct) // recovery makes the jobs that could not be handed back pending again
 	checkHistory(t, direct, b)
 }

@@ -19,21 +19,21 @@ func TestOpenJobTransactionAfterRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	a := make1(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, map[string]does{
+	wait, open := latch(t)
+	a := newRunner(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, map[string]handler{
 		"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, j.Tx(context.WithoutCancel(ctx), func(pgx.Tx) error { <-wait; return nil }, nil)
 		}})
-	stop, done := goes(t, a)
-	id := begun(t, a, of("k"))
+	stop, done := runInBackground(t, a)
+	id := enqueueStarted(t, a, rawArgs("k"))
 	pgtest.Wait(t, "the transaction is open", func() bool {
-		return one[bool](t, pool, `select exists (select from pg_stat_activity where state = 'idle in transaction' and datname = current_database())`)
+		return queryOne[bool](t, pool, `select exists (select from pg_stat_activity where state = 'idle in transaction' and datname = current_database())`)
 	})
 	stop()
 	is.NoErr(<-done) // Run does not wait for the handler
-	is.Equal(one[string](t, pool, `select state::text from trapeze.live where id = $1`, id), "running")
+	is.Equal(queryOne[string](t, pool, `select state::text from trapeze.live where id = $1`, id), "running")
 	open()
-	b := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	is.Equal(ended(t, b, id).State, job.Succeeded)
+	b := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 	checkHistory(t, pool, b)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// goes runs r in the background. stop cancels its context, and ended receives the result of Run.
-func goes(t *testing.T, r *runner.Runner) (stop func(), ended <-chan error) {
+// runInBackground runs r in the background. stop cancels its context, and ended receives the result of Run.
+func runInBackground(t *testing.T, r *runner.Runner) (stop func(), ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -33,37 +33,37 @@ func TestNextStepsDuringShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	handlers := map[string]does{
+	wait, open := latch(t)
+	handlers := map[string]handler{
 		"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
-			return runner.Then(of("b")).Result(ctx.Err() == nil), nil
+			return runner.Then(rawArgs("b")).Result(ctx.Err() == nil), nil
 		},
-		"b": nothing,
+		"b": succeed,
 	}
-	r := make1(t, pool, runner.Options{ShutdownGrace: 10 * time.Second}, handlers)
-	stop, done := goes(t, r)
-	id := begun(t, r, of("a"))
+	r := newRunner(t, pool, runner.Options{ShutdownGrace: 10 * time.Second}, handlers)
+	stop, done := runInBackground(t, r)
+	id := enqueueStarted(t, r, rawArgs("a"))
 	stop()
 	pgtest.Wait(t, "the pod reports that it is draining", func() bool {
 		ready, reasons := r.Ready()
 		return !ready && reasons[0] == "draining"
 	})
 	pgtest.Wait(t, "no claim is under way, which could still find the next job", func() bool {
-		return one[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and state = 'active' and pid <> pg_backend_pid()`) == 0
+		return queryOne[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and state = 'active' and pid <> pg_backend_pid()`) == 0
 	})
-	later := enqueue(t, r, of("b"))
+	later := enqueue(t, r, rawArgs("b"))
 	is.Equal(get(t, r, later).State, job.Pending) // jobs can still be submitted, but none starts here
 	open()
 	is.NoErr(<-done)
 	j := get(t, r, id)
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(string(j.Result), "true")                                                                  // the handler's context was not cancelled during the grace period
-	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // the next step is left to another pod
-	is.Equal(one[string](t, pool, `select closed from trapeze.pods`), "left")
+	is.Equal(string(j.Result), "true")                                                                       // the handler's context was not cancelled during the grace period
+	is.Equal(queryOne[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // the next step is left to another pod
+	is.Equal(queryOne[string](t, pool, `select closed from trapeze.pods`), "left")
 	start(t, pool, runner.Options{}, handlers)
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and fence = 1 and crashes = 0`), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and fence = 1 and crashes = 0`), 3)
 	checkHistory(t, pool, r)
 }
 
@@ -75,7 +75,7 @@ func TestHandBackAfterShutdownGrace(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			causes := make(chan error, 1)
-			handlers := map[string]does{"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			handlers := map[string]handler{"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 				if j.Fence() > 1 {
 					return nil, nil
 				}
@@ -87,9 +87,9 @@ func TestHandBackAfterShutdownGrace(t *testing.T) {
 			if hurry {
 				o.ShutdownGrace = time.Hour
 			}
-			r := make1(t, pool, o, handlers)
-			stop, done := goes(t, r)
-			id := begun(t, r, of("slow"), runner.Subject("s"))
+			r := newRunner(t, pool, o, handlers)
+			stop, done := runInBackground(t, r)
+			id := enqueueStarted(t, r, rawArgs("slow"), runner.Subject("s"))
 			stop()
 			if hurry {
 				r.HandBackNow()
@@ -102,9 +102,9 @@ func TestHandBackAfterShutdownGrace(t *testing.T) {
 			is.Equal(j.Attempt, 0) // no attempt was used up
 			is.Equal(j.Crashes, 0)
 			is.Equal(j.Fence, int64(1)) // the fence is not reset
-			is.Equal(told(t, r, id)[2], "job.handed_back")
+			is.Equal(eventsOf(t, r, id)[2], "job.handed_back")
 			b := start(t, pool, runner.Options{}, handlers)
-			is.Equal(ended(t, b, id).Fence, int64(2))
+			is.Equal(waitEnded(t, b, id).Fence, int64(2))
 			checkHistory(t, pool, b)
 		})
 	}
@@ -129,11 +129,11 @@ func TestStopDuringRunnerStart(t *testing.T) {
 				}
 				return false
 			})
-			r := make1(t, pgtest.Connect(t, proxy.URL()), runner.Options{}, map[string]does{"k": nothing})
+			r := newRunner(t, pgtest.Connect(t, proxy.URL()), runner.Options{}, map[string]handler{"k": succeed})
 			is.NoErr(r.Run(ctx))
 			is.True(ctx.Err() != nil) // startup reached the statement
 			if statement == heartbeat {
-				is.Equal(one[string](t, direct, `select closed from trapeze.pods`), "left")
+				is.Equal(queryOne[string](t, direct, `select closed from trapeze.pods`), "left")
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func TestStopDuringRunnerStart(t *testing.T) {
 		proxy.Refuse()
 		proxy.Reset()
 		var log podtest.Log
-		r := make1(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]does{"k": nothing})
+		r := newRunner(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]handler{"k": succeed})
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- r.Run(ctx) }()
@@ -160,21 +160,21 @@ func TestHandlerIgnoringShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	deaf := map[string]does{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
-	a := make1(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, deaf)
-	stop, done := goes(t, a)
-	id := begun(t, a, of("deaf"))
-	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"deaf": nothing})
+	wait, open := latch(t)
+	deaf := map[string]handler{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
+	a := newRunner(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, deaf)
+	stop, done := runInBackground(t, a)
+	id := enqueueStarted(t, a, rawArgs("deaf"))
+	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"deaf": succeed})
 	stop()
 	is.NoErr(<-done) // Run does not wait for the handler
-	j := ended(t, b, id)
+	j := waitEnded(t, b, id)
 	is.Equal(j.State, job.Succeeded) // b was notified; its next poll is an hour away
 	is.Equal(j.Crashes, 0)
-	is.Equal(value(t, a, "trapeze_stuck_handlers"), 1.0)
+	is.Equal(metricValue(t, a, "trapeze_stuck_handlers"), 1.0)
 	open()
 	pgtest.Wait(t, "the handler returns", func() bool { return a.Running() == 0 })
-	is.Equal(value(t, a, "trapeze_stuck_handlers"), 0.0)
+	is.Equal(metricValue(t, a, "trapeze_stuck_handlers"), 0.0)
 	is.Equal(get(t, b, id).EventNo, j.EventNo) // the handler's late result changed nothing
 	checkHistory(t, pool, b)
 }
@@ -183,16 +183,16 @@ func TestGoroutinesAfterRunAndClose(t *testing.T) {
 	is := is.New(t) // not parallel, because the test counts goroutines
 	pool := pgtest.Pool(t)
 	exec(t, pool, `select 1`)
-	r := make1(t, pool, runner.Options{}, map[string]does{
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{
 		"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			j.Progress(1, 2)
-			return runner.Then(of("b")), nil
+			return runner.Then(rawArgs("b")), nil
 		},
-		"b": nothing,
+		"b": succeed,
 	}, runner.Timeout(time.Hour))
-	stop, done := goes(t, r)
+	stop, done := runInBackground(t, r)
 	for range 20 {
-		enqueue(t, r, of("a"), runner.Subject("s"))
+		enqueue(t, r, rawArgs("a"), runner.Subject("s"))
 	}
 	quiet(t, pool)
 	stop()

@@ -24,10 +24,10 @@ func TestSQLPageParametersAndExamples(t *testing.T) {
 	for _, row := range rows {
 		listed = append(listed, row[1]+" "+row[2])
 	}
-	has := one[string](t, pool, `select pg_get_function_identity_arguments('trapeze.enqueue'::regproc)`)
+	has := queryOne[string](t, pool, `select pg_get_function_identity_arguments('trapeze.enqueue'::regproc)`)
 	has = strings.ReplaceAll(strings.Split(has, ", OUT ")[0], "timestamp with time zone", "timestamptz")
 	is.Equal(strings.Join(listed, ", "), has)
-	has = one[string](t, pool, `select pg_get_function_arguments('trapeze.enqueue'::regproc)`)
+	has = queryOne[string](t, pool, `select pg_get_function_arguments('trapeze.enqueue'::regproc)`)
 	for i, argument := range strings.Split(strings.Split(has, ", OUT ")[0], ", ") {
 		_, value, optional := strings.Cut(argument, " DEFAULT ")
 		value, _, _ = strings.Cut(value, "::")
@@ -45,6 +45,6 @@ func TestSQLPageParametersAndExamples(t *testing.T) {
 	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		exec(t, pool, block[1])
 	}
-	is.Equal(one[string](t, pool, `select string_agg(kind || subject || json_array_length(coalesce(planned, '[]')), ' ' order by id) from trapeze.jobs`),
+	is.Equal(queryOne[string](t, pool, `select string_agg(kind || subject || json_array_length(coalesce(planned, '[]')), ' ' order by id) from trapeze.jobs`),
 		"mailorder 70 reserve3")
 }

@@ -29,20 +29,20 @@ func TestSQLEnqueueMatchesLibrary(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lane_kinds values ('housed', 'l')`)
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing, "housed": nothing, "next": nothing, "after": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed, "housed": succeed, "next": succeed, "after": succeed})
 	for name, c := range map[string]struct {
 		args    job.Args
 		options []runner.EnqueueOption
 	}{
-		"plain":    {of("k", `{"kg": 12.50, "text": "<&>"}`), nil},
-		"housed":   {of("housed"), nil},
-		"full":     {of("k"), []runner.EnqueueOption{runner.Lane("l"), runner.Subject("s"), runner.Priority(-7), runner.MaxAttempts(3), runner.Pipeline("p"), runner.Delay(time.Hour)}},
-		"approval": {of("k"), []runner.EnqueueOption{runner.NeedsApproval()}},
-		"careful":  {of("k"), []runner.EnqueueOption{runner.Lane("careful")}},
-		"failure":  {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Chain(of("after"), of("next")))}},
-		"keys":     {of("k"), []runner.EnqueueOption{runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i")}},
-		"chain": {runner.Chain(of("k"), runner.Step(of("next", `1`), runner.Subject("t"), runner.Lane("l"), runner.Priority(3), runner.OnFailure(of("after", `2`))), of("next")),
-			[]runner.EnqueueOption{runner.OnFailureOrCancel(of("after", `3`))}},
+		"plain":    {rawArgs("k", `{"kg": 12.50, "text": "<&>"}`), nil},
+		"housed":   {rawArgs("housed"), nil},
+		"full":     {rawArgs("k"), []runner.EnqueueOption{runner.Lane("l"), runner.Subject("s"), runner.Priority(-7), runner.MaxAttempts(3), runner.Pipeline("p"), runner.Delay(time.Hour)}},
+		"approval": {rawArgs("k"), []runner.EnqueueOption{runner.NeedsApproval()}},
+		"careful":  {rawArgs("k"), []runner.EnqueueOption{runner.Lane("careful")}},
+		"failure":  {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Chain(rawArgs("after"), rawArgs("next")))}},
+		"keys":     {rawArgs("k"), []runner.EnqueueOption{runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i")}},
+		"chain": {runner.Chain(rawArgs("k"), runner.Step(rawArgs("next", `1`), runner.Subject("t"), runner.Lane("l"), runner.Priority(3), runner.OnFailure(rawArgs("after", `2`))), rawArgs("next")),
+			[]runner.EnqueueOption{runner.OnFailureOrCancel(rawArgs("after", `3`))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -52,7 +52,7 @@ func TestSQLEnqueueMatchesLibrary(t *testing.T) {
 			is.Equal(theirs.Duplicate, false)
 			is.Equal(get(t, r, theirs.ID).State, theirs.State)
 			row := func(id int64) string {
-				return one[string](t, pool, `select row(j.kind, j.lane, j.subject, j.args::text, (j.planned)::text, j.max_attempts, j.submitter, j.unique_key, j.pipeline_id = j.id, j.parent_id,
+				return queryOne[string](t, pool, `select row(j.kind, j.lane, j.subject, j.args::text, (j.planned)::text, j.max_attempts, j.submitter, j.unique_key, j.pipeline_id = j.id, j.parent_id,
 					j.step, j.impaired, l.state, l.event_no, l.priority, l.unique_while, l.lane, l.ready_at is null, p.why, p.run_after > now() + interval '59 minutes', p.priority, i.name,
 					(select string_agg(row(e.event, e.event_no, e.from_state, e.to_state, e.actor)::text, ',') from trapeze.job_event e where e.job = j.id),
 					(select count(*) from trapeze.unique_keys u where u.job_id = j.id), (select s.key || s.fingerprint::text from trapeze.submissions s where s.job_id = j.id))::text
@@ -112,22 +112,22 @@ func TestSQLInvalidSubmissions(t *testing.T) {
 			is.True(errors.Is(work.SQLError(err), c.is))
 		})
 	}
-	is.New(t).Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
+	is.New(t).Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 0)
 }
 
 func TestSQLDeeplyNestedArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	for _, args := range []string{
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
 		"[" + strings.Repeat(`{"a":[]},`, 6000) + "1]",
 		`["` + strings.Repeat(`[\"{\\`, 6000) + `"]`, // brackets inside a string
 	} {
-		theirs := one[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', args => $1)`, args)
-		is.Equal(one[string](t, pool, `select args::text from trapeze.jobs where id = $1`, theirs), args)
-		enqueue(t, r, of("k", args)) // the library accepts these arguments too
+		theirs := queryOne[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', args => $1)`, args)
+		is.Equal(queryOne[string](t, pool, `select args::text from trapeze.jobs where id = $1`, theirs), args)
+		enqueue(t, r, rawArgs("k", args)) // the library accepts these arguments too
 		_, err := json.Marshal(get(t, r, theirs))
 		is.NoErr(err)
 	}
@@ -151,9 +151,9 @@ func TestSQLEnqueueFunctionSignature(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	is.Equal(one[string](t, pool, `select pg_get_function_arguments(oid) from pg_proc where pronamespace = 'trapeze'::regnamespace and proname = 'enqueue'`), enqueueParameters)
+	is.Equal(queryOne[string](t, pool, `select pg_get_function_arguments(oid) from pg_proc where pronamespace = 'trapeze'::regnamespace and proname = 'enqueue'`), enqueueParameters)
 	exec(t, pool, enqueueCall)
-	is.Equal(one[string](t, pool, `select submitter || kind || args from trapeze.jobs`), `annk{"a":1}`)
+	is.Equal(queryOne[string](t, pool, `select submitter || kind || args from trapeze.jobs`), `annk{"a":1}`)
 }
 
 func TestSQLSubmissionTraceContext(t *testing.T) {
@@ -163,9 +163,9 @@ func TestSQLSubmissionTraceContext(t *testing.T) {
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
-	s, err := runner.EnqueueSQL(trace.ContextWithSpanContext(t.Context(), span), db, of("k"))
+	s, err := runner.EnqueueSQL(trace.ContextWithSpanContext(t.Context(), span), db, rawArgs("k"))
 	is.NoErr(err)
-	is.Equal(one[string](t, pool, `select traceparent from trapeze.jobs where id = $1`, s.ID), "00-01000000000000000000000000000000-0200000000000000-01")
+	is.Equal(queryOne[string](t, pool, `select traceparent from trapeze.jobs where id = $1`, s.ID), "00-01000000000000000000000000000000-0200000000000000-01")
 }
 
 func TestSQLSubmissionKeys(t *testing.T) {
@@ -179,27 +179,27 @@ func TestSQLSubmissionKeys(t *testing.T) {
 		is.NoErr(err)
 		return s
 	}
-	first := submit(of("k", `1`), runner.IdempotencyKey("i"))
-	again := submit(of("k", `1`), runner.IdempotencyKey("i"))
+	first := submit(rawArgs("k", `1`), runner.IdempotencyKey("i"))
+	again := submit(rawArgs("k", `1`), runner.IdempotencyKey("i"))
 	is.True(again.Duplicate)
 	is.Equal(again.ID, first.ID)
 	is.Equal(again.State, job.Pending)
-	_, err := runner.EnqueueSQL(t.Context(), db, of("k", `2`), runner.IdempotencyKey("i"))
+	_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k", `2`), runner.IdempotencyKey("i"))
 	is.True(errors.Is(err, job.ErrKeyReused))
-	holder := submit(of("k", `3`), runner.Unique("u", runner.WhileActive))
-	taken := submit(of("k", `4`), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("j"))
+	holder := submit(rawArgs("k", `3`), runner.Unique("u", runner.WhileActive))
+	taken := submit(rawArgs("k", `4`), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("j"))
 	is.True(taken.Duplicate)
 	is.Equal(taken.ID, holder.ID)
-	is.Equal(submit(of("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the idempotency key belongs to that job
+	is.Equal(submit(rawArgs("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the idempotency key belongs to that job
 
 	// The library and SQL share a submitter's idempotency keys.
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	user := one[string](t, pool, `select session_user::text`)
-	s, err := r.Enqueue(t.Context(), of("k", `1`), runner.IdempotencyKey("i"), runner.Submitter(user))
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	user := queryOne[string](t, pool, `select session_user::text`)
+	s, err := r.Enqueue(t.Context(), rawArgs("k", `1`), runner.IdempotencyKey("i"), runner.Submitter(user))
 	is.NoErr(err)
 	is.Equal(s.ID, first.ID)
 	quiet(t, pool)
-	is.True(!submit(of("k", `5`), runner.Unique("u", runner.WhileActive)).Duplicate) // the job that held the key has finished
+	is.True(!submit(rawArgs("k", `5`), runner.Unique("u", runner.WhileActive)).Duplicate) // the job that held the key has finished
 	quiet(t, pool)
 }
 
@@ -213,10 +213,10 @@ func TestProducerRolePrivileges(t *testing.T) {
 		return err
 	}))
 	defer func() { _ = db.Close() }()
-	s, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+	s, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k"))
 	is.NoErr(err)
-	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), role)
-	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.Submitter("ann"))
+	is.Equal(queryOne[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), role)
+	_, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k"), runner.Submitter("ann"))
 	is.True(errors.Is(err, job.ErrInvalid))
 	is.True(strings.Contains(err.Error(), "may not name another"))
 
@@ -229,9 +229,9 @@ func TestProducerRolePrivileges(t *testing.T) {
 		_, err := conn.ExecContext(t.Context(), statement)
 		is.NoErr(err)
 	}
-	s, err = runner.EnqueueSQL(t.Context(), conn, of("k"))
+	s, err = runner.EnqueueSQL(t.Context(), conn, rawArgs("k"))
 	is.NoErr(err)
-	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), member) // the session user, not the current role
+	is.Equal(queryOne[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), member) // the session user, not the current role
 	for _, forbidden := range []string{`select * from trapeze.jobs`, `insert into trapeze.live (id) values (1)`, `select trapeze.single_job_id()`,
 		`select trapeze.check_job('', 'k', '{}', null, '', 1)`, `select trapeze.advance_job_ids(1)`, `select trapeze.settle_history()`} {
 		_, err := db.ExecContext(t.Context(), forbidden)
@@ -246,10 +246,10 @@ func TestSQLEnqueueTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table orders (no int primary key)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"k": nothing}) // polls are too rare to start the jobs, so every wake-up has to arrive
+	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"k": succeed}) // polls are too rare to start the jobs, so every wake-up has to arrive
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
-	before := one[int64](t, pool, `select last_value from trapeze.job_ids`)
+	before := queryOne[int64](t, pool, `select last_value from trapeze.job_ids`)
 	made := 0
 	for no := range sqlRounds {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -257,7 +257,7 @@ func TestSQLEnqueueTransaction(t *testing.T) {
 		is.NoErr(err)
 		_, err = tx.ExecContext(ctx, `insert into orders values ($1)`, no)
 		is.NoErr(err)
-		_, err = runner.EnqueueSQL(ctx, tx, of("k", fmt.Sprint(no)))
+		_, err = runner.EnqueueSQL(ctx, tx, rawArgs("k", fmt.Sprint(no)))
 		is.NoErr(err)
 		switch rand.IntN(4) {
 		case 0:
@@ -273,12 +273,12 @@ func TestSQLEnqueueTransaction(t *testing.T) {
 	}
 	is.True(made > 0)
 	const odd = `select count(*)::int from orders o full join (select args::text::int as no from trapeze.jobs where kind = 'k') j using (no) where o.no is null or j.no is null`
-	is.Equal(one[int](t, pool, odd), 0)
+	is.Equal(queryOne[int](t, pool, odd), 0)
 	pgtest.Wait(t, "each job has run", func() bool {
-		return one[int](t, pool, `select count(*)::int from trapeze.done where state = 'succeeded'`) == one[int](t, pool, `select count(*)::int from orders`)
+		return queryOne[int](t, pool, `select count(*)::int from trapeze.done where state = 'succeeded'`) == queryOne[int](t, pool, `select count(*)::int from orders`)
 	})
-	is.True(one[int64](t, pool, `select last_value from trapeze.job_ids`)-before <= 2000)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id % 1000 <> 0`), 0)
+	is.True(queryOne[int64](t, pool, `select last_value from trapeze.job_ids`)-before <= 2000)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where id % 1000 <> 0`), 0)
 	checkHistory(t, pool, r)
 }
 
@@ -290,7 +290,7 @@ func TestConcurrentIDsFromLaggingSequence(t *testing.T) {
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	for range 50 {
-		_, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+		_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k"))
 		is.NoErr(err)
 	}
 	for range 5 {
@@ -298,7 +298,7 @@ func TestConcurrentIDsFromLaggingSequence(t *testing.T) {
 		errs := make(chan error, 8)
 		for range cap(errs) {
 			go func() {
-				_, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+				_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k"))
 				errs <- err
 			}()
 		}
@@ -306,7 +306,7 @@ func TestConcurrentIDsFromLaggingSequence(t *testing.T) {
 			is.NoErr(<-errs)
 		}
 	}
-	is.Equal(one[int](t, pool, `select count(distinct id) from trapeze.jobs`), 50+5*8)
+	is.Equal(queryOne[int](t, pool, `select count(distinct id) from trapeze.jobs`), 50+5*8)
 }
 
 func TestJobIDsAfterRestore(t *testing.T) {
@@ -316,32 +316,32 @@ func TestJobIDsAfterRestore(t *testing.T) {
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	for range 3 {
-		_, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+		_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k"))
 		is.NoErr(err)
 	}
 	exec(t, pool, `select setval('trapeze.single_job_ids', 1, false)`)
-	s, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+	s, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k"))
 	is.NoErr(err)
 	is.Equal(s.ID, int64(5000))
 	exec(t, pool, `select trapeze.settle_history()`)
 	exec(t, pool, `update trapeze.cluster set timeline = timeline + 1`)
 	exec(t, pool, `select trapeze.settle_history()`) // detects the new timeline
-	s, err = runner.EnqueueSQL(t.Context(), db, of("k"))
+	s, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k"))
 	is.NoErr(err)
 	is.True(s.ID > 1<<32)
 	is.Equal(s.ID%1000, int64(0))
 	_, err = db.ExecContext(t.Context(), `select trapeze.enqueue(kind => 'k', run_at => '-infinity', needs_approval => true)`)
 	is.NoErr(err)
-	is.True(one[bool](t, pool, `select run_after > now() - interval '1 minute' from trapeze.parked`))
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // SQL submissions take IDs outside the runner's blocks, so they do not advance the blocks
+	is.True(queryOne[bool](t, pool, `select run_after > now() - interval '1 minute' from trapeze.parked`))
+	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed}) // SQL submissions take IDs outside the runner's blocks, so they do not advance the blocks
 	for range 3 {
-		is.True(enqueue(t, r, of("k")) < s.ID+1_000_000)
+		is.True(enqueue(t, r, rawArgs("k")) < s.ID+1_000_000)
 	}
-	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("elsewhere"))
+	_, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k"), runner.InSchema("elsewhere"))
 	is.True(err != nil)
-	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("else; where"))
+	_, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k"), runner.InSchema("else; where"))
 	is.True(errors.Is(err, job.ErrInvalid))
-	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("order"))
+	_, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k"), runner.InSchema("order"))
 	is.True(errors.Is(err, job.ErrInvalid)) // a reserved word
 }
 
@@ -361,7 +361,7 @@ func TestSQLSubmissionAdvisoryLocks(t *testing.T) {
 	is.True(err != nil) // the transaction is read-only
 	_, err = host.Exec(t.Context(), `rollback`)
 	is.NoErr(err)
-	is.Equal(one[int](t, pool, locks), 0)
+	is.Equal(queryOne[int](t, pool, locks), 0)
 
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
@@ -375,7 +375,7 @@ func TestSQLSubmissionAdvisoryLocks(t *testing.T) {
 	var moved int64
 	is.NoErr(host.QueryRow(t.Context(), `select id from trapeze.enqueue('k')`).Scan(&moved)) // moves the sequence
 	is.True(moved > last)
-	is.Equal(one[int](t, pool, locks), 0)
+	is.Equal(queryOne[int](t, pool, locks), 0)
 	exec(t, pool, `insert into trapeze.jobs select (json_populate_record(j, json_build_object('id', $1::bigint))).* from trapeze.jobs j where id = $2`,
 		moved+1000, last) // the next id is in use
 	is.True(sqlJob(t, db) > moved+1000) // moves the sequence while the other transaction is open
@@ -387,7 +387,7 @@ func sqlJob(t *testing.T, db *sql.DB) int64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	s, err := runner.EnqueueSQL(ctx, db, of("k"))
+	s, err := runner.EnqueueSQL(ctx, db, rawArgs("k"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,8 +399,8 @@ func TestSQLJobIDsAfterFailover(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `select setval('trapeze.single_job_ids', 10000000)`) // of ten million jobs, all pruned
-	before := one[int64](t, pool, `select id from trapeze.enqueue('k')`)
+	before := queryOne[int64](t, pool, `select id from trapeze.enqueue('k')`)
 	exec(t, pool, `delete from trapeze.jobs`)
 	exec(t, pool, `update trapeze.cluster set history = gen_random_uuid()`) // as after a failover
-	is.True(one[int64](t, pool, `select id from trapeze.enqueue('k')`) > before+1<<32-1000)
+	is.True(queryOne[int64](t, pool, `select id from trapeze.enqueue('k')`) > before+1<<32-1000)
 }

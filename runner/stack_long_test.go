@@ -20,18 +20,18 @@ func TestStackRequestWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
-	wait, _ := gate(t)
+	wait, _ := latch(t)
 	quietly := runner.Options{DirectURL: "off", HeartbeatEvery: 200 * time.Millisecond}
-	r := start(t, pgtest.Connect(t, url), quietly, map[string]does{"k": until(wait)})
+	r := start(t, pgtest.Connect(t, url), quietly, map[string]handler{"k": waitOn(wait)})
 	asker, err := runner.New(pgtest.Connect(t, url), runner.Options{DirectURL: "off"})
 	is.NoErr(err)
 	defer asker.Close()
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	stack, err := asker.Admin().Stack(t.Context(), id, "ann")
 	is.NoErr(err)
 	is.True(strings.Contains(stack.Stack, "runner_test.") && strings.Contains(stack.Stack, "until"))
 	is.Equal(stack.Boot, r.Boot())
-	later := enqueue(t, r, of("k"), runner.Delay(time.Hour))
+	later := enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour))
 	_, err = asker.Admin().Stack(t.Context(), later, "ann")
 	is.True(errors.Is(err, job.ErrNotRunning))
 
@@ -42,5 +42,5 @@ func TestStackRequestWithoutNotifications(t *testing.T) {
 	_, err = asker.Admin().Stack(t.Context(), id, "ann")
 	is.True(errors.Is(err, job.ErrNoAnswer))
 	is.True(time.Since(began) < 15*time.Second)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.claim_requests`), 0) // the request is removed even without an answer
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.claim_requests`), 0) // the request is removed even without an answer
 }

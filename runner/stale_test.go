@@ -22,16 +22,16 @@ func TestStaleHandlerSpendsAttempts(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 2)
-	r := start(t, pool, runner.Options{}, map[string]does{"hangs": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"hangs": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		j.Progress(1, 10) // one sign of life, then none
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return nil, errors.New("gave up")
 	}}, runner.Retry(2, soon), runner.StaleAfter(100*time.Millisecond))
-	id := enqueue(t, r, of("hangs"), runner.Subject("s"))
-	j := ended(t, r, id)
+	id := enqueue(t, r, rawArgs("hangs"), runner.Subject("s"))
+	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Failed)
-	is.Equal(why(j), job.ReasonStale)
+	is.Equal(reasonOf(j), job.ReasonStale)
 	is.Equal(j.Attempt, 2)                                // retried until no attempts were left
 	is.True(strings.Contains(message(j), "sign of life")) // the message is independent of the handler's error
 	is.True(strings.Contains(message(j), "gave up"))
@@ -54,7 +54,7 @@ func TestStaleTimerResetByProgress(t *testing.T) {
 		"checkpoint": func(ctx context.Context, j *raw) error { return j.Checkpoint(ctx, 1) },
 		"tx":         func(ctx context.Context, j *raw) error { return j.Tx(ctx, func(pgx.Tx) error { return nil }, 1) },
 	}
-	handlers := map[string]does{}
+	handlers := map[string]handler{}
 	for kind, sign := range signs {
 		handlers[kind] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			tick := time.NewTicker(limit / 8)
@@ -76,22 +76,22 @@ func TestStaleTimerResetByProgress(t *testing.T) {
 	r := start(t, pgtest.Pool(t), runner.Options{StaleAfter: limit}, handlers)
 	var ids []int64
 	for kind := range signs {
-		ids = append(ids, enqueue(t, r, of(kind)))
+		ids = append(ids, enqueue(t, r, rawArgs(kind)))
 	}
 	for _, id := range ids {
-		is.Equal(ended(t, r, id).State, job.Succeeded) // each kind of sign of life counts
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded) // each kind of sign of life counts
 	}
 }
 
 func TestStaleHandlerIgnoringContext(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	r := start(t, pgtest.Pool(t), runner.Options{StaleAfter: 50 * time.Millisecond, StuckAfter: 100 * time.Millisecond},
-		map[string]does{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
-	j := ended(t, r, enqueue(t, r, of("deaf")))
+		map[string]handler{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
+	j := waitEnded(t, r, enqueue(t, r, rawArgs("deaf")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(why(j), job.ReasonStale)
+	is.Equal(reasonOf(j), job.ReasonStale)
 	is.Equal(r.Running(), 1) // the handler's goroutine still occupies the slot
 	open()
 	pgtest.Wait(t, "the slot is free", func() bool { return r.Running() == 0 })
@@ -100,9 +100,9 @@ func TestStaleHandlerIgnoringContext(t *testing.T) {
 func TestStaleLimitPerKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]does{
+	r := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]handler{
 		"quiet": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {
 			case <-wait:
@@ -112,16 +112,16 @@ func TestStaleLimitPerKind(t *testing.T) {
 			}
 		},
 	}, runner.StaleAfter(0))
-	watched := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]does{
+	watched := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]handler{
 		"watched": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		},
 	})
-	id := begun(t, r, of("quiet"))
+	id := enqueueStarted(t, r, rawArgs("quiet"))
 	for range 3 {
-		is.Equal(why(ended(t, watched, enqueue(t, watched, of("watched")))), job.ReasonStale) // each of these jobs takes as long as the default limit
+		is.Equal(reasonOf(waitEnded(t, watched, enqueue(t, watched, rawArgs("watched")))), job.ReasonStale) // each of these jobs takes as long as the default limit
 	}
 	open()
-	is.Equal(ended(t, r, id).State, job.Succeeded) // the default limit did not apply to this job
+	is.Equal(waitEnded(t, r, id).State, job.Succeeded) // the default limit did not apply to this job
 }

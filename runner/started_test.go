@@ -22,17 +22,17 @@ func TestClaimEventBeforeHandlerCall(t *testing.T) {
 		state  job.State
 	}
 	got := make(chan seen, 3)
-	r := start(t, pool, runner.Options{}, map[string]does{"look": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{}, map[string]handler{"look": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		var s seen
 		err := pool.QueryRow(ctx, `select array_agg(event order by event_no), max(fence), (select state from trapeze.job where id = $1)
 			from trapeze.job_event where job = $1`, j.ID()).Scan(&s.events, &s.fence, &s.state)
 		got <- s
 		return runner.Done(nil), err
 	}})
-	enqueue(t, r, of("look"))                                    // started on insert
-	_, err := r.EnqueueMany(t.Context(), []job.Args{of("look")}) // claimed by a poll
+	enqueue(t, r, rawArgs("look"))                                    // started on insert
+	_, err := r.EnqueueMany(t.Context(), []job.Args{rawArgs("look")}) // claimed by a poll
 	is.NoErr(err)
-	enqueue(t, r, of("look"), runner.Delay(1)) // promoted, then claimed
+	enqueue(t, r, rawArgs("look"), runner.Delay(1)) // promoted, then claimed
 	quiet(t, pool)
 	for range 3 {
 		s := <-got

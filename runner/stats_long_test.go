@@ -22,8 +22,8 @@ func TestStatsOfStoppedPods(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{MaxAttempts: 2, Lanes: []runner.LaneSetup{{Name: "slow", Kinds: []string{"slow"}}}}
-	handlers := map[string]does{
-		"plain": nothing,
+	handlers := map[string]handler{
+		"plain": succeed,
 		"slow": func(context.Context, *raw) (*runner.Outcome, error) {
 			<-time.After(30 * time.Millisecond) // gives the job a measurable run time
 			return nil, nil
@@ -32,30 +32,30 @@ func TestStatsOfStoppedPods(t *testing.T) {
 			return nil, runner.RetryAfter(0, errors.New("no"))
 		},
 		"many": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("plain"), of("fails")).Join(of("plain")), nil
+			return runner.FanOut(rawArgs("plain"), rawArgs("fails")).Join(rawArgs("plain")), nil
 		},
 		"panics": func(context.Context, *raw) (*runner.Outcome, error) { panic("no") },
 	}
 	var stops []func()
 	var pods []*runner.Runner
 	for range 2 {
-		r := make1(t, pool, o, handlers)
+		r := newRunner(t, pool, o, handlers)
 		pods, stops = append(pods, r), append(stops, run(t, r))
 	}
 	var ids []int64
 	for i := range 8 {
 		for kind := range handlers {
-			ids = append(ids, enqueue(t, pods[i%2], of(kind)))
+			ids = append(ids, enqueue(t, pods[i%2], rawArgs(kind)))
 		}
 	}
-	delayed := enqueue(t, pods[0], of("plain"), runner.Delay(time.Hour))
+	delayed := enqueue(t, pods[0], rawArgs("plain"), runner.Delay(time.Hour))
 	_, err := pods[1].Admin().Cancel(t.Context(), delayed, "ann")
 	is.NoErr(err)
 	for _, id := range ids {
-		ended(t, pods[0], id)
+		waitEnded(t, pods[0], id)
 	}
 	pgtest.Wait(t, "all pipelines have ended", func() bool {
-		return one[int](t, pool, `select count(*)::int from trapeze.job where finished_at is null`) == 0
+		return queryOne[int](t, pool, `select count(*)::int from trapeze.job where finished_at is null`) == 0
 	})
 	want := numbersOf(t, pool, numbersInDone)
 	stops[1]()
@@ -63,7 +63,7 @@ func TestStatsOfStoppedPods(t *testing.T) {
 	stops[0]()
 	is.Equal(numbersOf(t, pool, numbersInStats), want)
 
-	r := make1(t, pool, o, nil)
+	r := newRunner(t, pool, o, nil)
 	defer r.Close()
 	rows, err := view.ReadStats(t.Context(), inside.Of(r).Store, view.StatsFilter{Window: time.Hour, Lane: "slow"})
 	is.NoErr(err)

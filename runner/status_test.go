@@ -19,19 +19,19 @@ func TestStatusMatchesTables(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots, poll_interval_ms, requires_approval) values ('narrow', 1, 500, false)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('n', 'narrow')`)
-	wait, open := gate(t)
-	handlers := map[string]does{"n": until(wait), "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	handlers := map[string]handler{"n": waitOn(wait), "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		j.Progress(3, 10)
 		j.Message("at it")
-		return until(wait)(ctx, j)
+		return waitOn(wait)(ctx, j)
 	}}
-	pods := fleet(t, url, 2, runner.Options{Slots: 3}, handlers)
-	first := begun(t, pods[0], of("k"), runner.Subject("s"), runner.Priority(7))
+	pods := startPods(t, url, 2, runner.Options{Slots: 3}, handlers)
+	first := enqueueStarted(t, pods[0], rawArgs("k"), runner.Subject("s"), runner.Priority(7))
 	for range 3 {
-		enqueue(t, pods[1], of("n"))
+		enqueue(t, pods[1], rawArgs("n"))
 	}
 	pgtest.Wait(t, "the narrow lane is full, and progress is stored", func() bool {
-		return running(t, pool) == 2 && one[int](t, pool, `select count(*)::int from trapeze.job_progress where message is not null`) == 1
+		return running(t, pool) == 2 && queryOne[int](t, pool, `select count(*)::int from trapeze.job_progress where message is not null`) == 1
 	})
 
 	now, err := pods[1].Admin().Status(t.Context())
@@ -70,7 +70,7 @@ func TestPlainSQLQueueCommands(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	pods := fleet(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]does{"k": nothing})
+	pods := startPods(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]handler{"k": succeed})
 	for name, c := range map[string]struct{ shut, open string }{
 		"frozen":                    {`update trapeze.queue_state set frozen = true`, `update trapeze.queue_state set frozen = false`},
 		"drained pods":              {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
@@ -84,7 +84,7 @@ func TestPlainSQLQueueCommands(t *testing.T) {
 				t.Helper()
 				for _, r := range pods {
 					pgtest.Wait(t, "the pod has applied the change", func() bool {
-						s, err := r.Enqueue(t.Context(), of("k"))
+						s, err := r.Enqueue(t.Context(), rawArgs("k"))
 						is.NoErr(err)
 						return s.State == state
 					})

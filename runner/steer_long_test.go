@@ -20,7 +20,7 @@ import (
 func TestCommandOriginInAuditLog(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{
 		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
@@ -31,7 +31,7 @@ func TestCommandOriginInAuditLog(t *testing.T) {
 		},
 	})
 	ctx := job.WithOrigin(t.Context(), job.Origin{Source: "cli", Reason: "the provider is down"})
-	running := begun(t, r, of("waits"))
+	running := enqueueStarted(t, r, rawArgs("waits"))
 	_, err := r.Admin().Cancel(ctx, running, "ann")
 	is.NoErr(err)
 	inState(t, r, running, job.Cancelled)
@@ -42,14 +42,14 @@ func TestCommandOriginInAuditLog(t *testing.T) {
 	is.NoErr(err)
 	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
 
-	stopped := begun(t, r, of("waits"))
+	stopped := enqueueStarted(t, r, rawArgs("waits"))
 	_, err = r.Admin().Stop(ctx, stopped, "")
 	is.NoErr(err)
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
-	asks := enqueue(t, r, of("waits"), runner.NeedsApproval())
+	asks := enqueue(t, r, rawArgs("waits"), runner.NeedsApproval())
 	is.NoErr(r.Admin().Approve(ctx, asks, "bob"))
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})
-	defers := enqueue(t, r, of("defers"))
+	defers := enqueue(t, r, rawArgs("defers"))
 	inState(t, r, defers, job.Waiting)
 	token, err := inside.Of(r).Store.Pool().Query(t.Context(), `select token from trapeze.deferrals where id = $1`, defers)
 	is.NoErr(err)

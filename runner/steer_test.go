@@ -42,8 +42,8 @@ func unlessTrue(_ context.Context, j *raw) (*runner.Outcome, error) {
 func TestJobRetryWithNewArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fails": unlessTrue})
-	id := enqueue(t, r, of("fails", "false"), runner.Subject("s"))
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"fails": unlessTrue})
+	id := enqueue(t, r, rawArgs("fails", "false"), runner.Subject("s"))
 	before := inState(t, r, id, job.Failed)
 	again, err := r.Admin().Retry(t.Context(), id, "ann", nil)
 	is.NoErr(err)
@@ -55,7 +55,7 @@ func TestJobRetryWithNewArguments(t *testing.T) {
 	is.Equal(after.Epoch, before.Epoch+2)
 	is.Equal(after.Fence, before.Fence+2) // each claim increments the fence
 	is.Equal(after.Attempt, 1)            // attempts are counted from 1 again
-	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
+	is.Equal(eventsOf(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
 		"job.operator_retry", "job.claimed", "job.succeeded"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
 
@@ -71,12 +71,12 @@ func TestJobRetryWithNewArguments(t *testing.T) {
 func TestRetryWithHeldUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
 	unique := runner.Unique("u", runner.WhilePending)
-	first := enqueue(t, r, of("k"), unique)
+	first := enqueue(t, r, rawArgs("k"), unique)
 	_, err := r.Admin().Cancel(t.Context(), first, "ann")
 	is.NoErr(err)
-	second := enqueue(t, r, of("k"), unique)
+	second := enqueue(t, r, rawArgs("k"), unique)
 	is.True(second != first)
 	_, err = r.Admin().Retry(t.Context(), first, "ann", nil)
 	is.True(errors.Is(err, job.ErrKeyHeld)) // another pending job holds the key
@@ -84,7 +84,7 @@ func TestRetryWithHeldUniqueKey(t *testing.T) {
 	is.NoErr(err)
 	_, err = r.Admin().Retry(t.Context(), first, "ann", nil)
 	is.NoErr(err)
-	is.Equal(enqueue(t, r, of("k"), unique), first) // the retried job holds the key again
+	is.Equal(enqueue(t, r, rawArgs("k"), unique), first) // the retried job holds the key again
 	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Matched, many.Done, many.Skipped}, []int{1, 0, 1})
@@ -95,12 +95,12 @@ func TestRetriedBranchCount(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	var good atomic.Bool
 	var joins atomic.Int32
-	r := start(t, pool, runner.Options{}, map[string]does{
+	r := start(t, pool, runner.Options{}, map[string]handler{
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("bad"), of("bad"), of("slow")).Join(of("joins")), nil
+			return runner.FanOut(rawArgs("bad"), rawArgs("bad"), rawArgs("slow")).Join(rawArgs("joins")), nil
 		},
 		"bad": func(context.Context, *raw) (*runner.Outcome, error) {
 			if good.Load() {
@@ -111,7 +111,7 @@ func TestRetriedBranchCount(t *testing.T) {
 		"slow":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 		"joins": func(context.Context, *raw) (*runner.Outcome, error) { joins.Add(1); return nil, nil },
 	})
-	parent := enqueue(t, r, of("fans"))
+	parent := enqueue(t, r, rawArgs("fans"))
 	var failed []int64
 	pgtest.Wait(t, "two branches have failed", func() bool {
 		page, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})

@@ -17,15 +17,15 @@ func TestNotificationStorm(t *testing.T) {
 	pool := pgtest.Pool(t)
 	o := named("a")
 	o.PollEvery = time.Hour
-	r := start(t, pool, o, map[string]does{"a": nothing})
-	pgtest.Wait(t, "the pod listens", func() bool { return value(t, r, "trapeze_listen_connected") == 1 })
+	r := start(t, pool, o, map[string]handler{"a": succeed})
+	pgtest.Wait(t, "the pod listens", func() bool { return metricValue(t, r, "trapeze_listen_connected") == 1 })
 	const listener = `select pid from pg_stat_activity where datname = current_database() and application_name = 'trapeze-listen'`
-	old := one[int](t, pool, listener)
+	old := queryOne[int](t, pool, listener)
 	for range 20 {
 		exec(t, pool, `select pg_notify('trapeze_wake', n::text) from generate_series(1, 200) n`)
 	}
-	is.True(one[bool](t, pool, `select pg_terminate_backend($1)`, old))
+	is.True(queryOne[bool](t, pool, `select pg_terminate_backend($1)`, old))
 	pgtest.WaitFor(t, 10*time.Second, "the pod listens on a new connection", func() bool {
-		return one[bool](t, pool, `select exists (`+listener+` and pid <> $1)`, old)
+		return queryOne[bool](t, pool, `select exists (`+listener+` and pid <> $1)`, old)
 	})
 }

@@ -16,13 +16,13 @@ import (
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]*runner.Outcome{
-		"a next step":      runner.Then(of("next"), runner.Submitter("eve")),
-		"a wrapped step":   runner.Then(runner.Step(of("next"), runner.Submitter("eve"))),
-		"a child":          runner.FanOut(runner.Step(of("next"), runner.Submitter("eve"))),
-		"a join":           runner.FanOut(of("next")).Join(runner.Step(of("next"), runner.Submitter("eve"))),
-		"an unnamed child": runner.FanOut(of("next")),
+		"a next step":      runner.Then(rawArgs("next"), runner.Submitter("eve")),
+		"a wrapped step":   runner.Then(runner.Step(rawArgs("next"), runner.Submitter("eve"))),
+		"a child":          runner.FanOut(runner.Step(rawArgs("next"), runner.Submitter("eve"))),
+		"a join":           runner.FanOut(rawArgs("next")).Join(runner.Step(rawArgs("next"), runner.Submitter("eve"))),
+		"an unnamed child": runner.FanOut(rawArgs("next")),
 	}
-	handlers := map[string]does{"next": nothing}
+	handlers := map[string]handler{"next": succeed}
 	for name, outcome := range outcomes {
 		handlers[kindOf(name)] = func(context.Context, *raw) (*runner.Outcome, error) { return outcome, nil }
 	}
@@ -31,13 +31,13 @@ func TestAPipelineHasOneSubmitter(t *testing.T) {
 	for name := range outcomes {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			j := ended(t, r, enqueue(t, r, of(kindOf(name)), runner.Submitter("ana")))
+			j := waitEnded(t, r, enqueue(t, r, rawArgs(kindOf(name)), runner.Submitter("ana")))
 			if strings.HasPrefix(name, "an unnamed") {
 				is.Equal(j.State, job.Succeeded)
 			} else {
 				is.Equal(j.State, job.Failed)
 			}
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where submitter <> 'ana'`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where submitter <> 'ana'`), 0)
 		})
 	}
 }

@@ -29,12 +29,12 @@ func TestFreeJobsBehindBlockedJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Pool(t)
-			handlers := map[string]does{"hot": nothing, "foreign": nothing, "free": nothing}
-			submitter := make1(t, pool, runner.Options{}, handlers) // this runner is never started
-			wait, _ := gate(t)
-			holder := enqueue(t, submitter, of("hot"), runner.Subject("busy"), runner.Priority(100))
+			handlers := map[string]handler{"hot": succeed, "foreign": succeed, "free": succeed}
+			submitter := newRunner(t, pool, runner.Options{}, handlers) // this runner is never started
+			wait, _ := latch(t)
+			holder := enqueue(t, submitter, rawArgs("hot"), runner.Subject("busy"), runner.Priority(100))
 			var ran atomic.Int64
-			r := start(t, pool, runner.Options{Slots: 4, PollEvery: seldom}, map[string]does{
+			r := start(t, pool, runner.Options{Slots: 4, PollEvery: seldom}, map[string]handler{
 				"hot": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 				"free": func(context.Context, *raw) (*runner.Outcome, error) {
 					ran.Add(1)
@@ -52,7 +52,7 @@ func TestFreeJobsBehindBlockedJobs(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range int64(10) {
 				priority := []int{100, 10, -60, -100}[random.IntN(4)]
-				enqueue(t, submitter, of("free"), runner.Priority(priority))
+				enqueue(t, submitter, rawArgs("free"), runner.Priority(priority))
 				pgtest.WaitFor(t, 30*time.Second, "a job submitted later has run", func() bool { return ran.Load() == 21+i })
 			}
 		})

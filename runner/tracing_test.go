@@ -89,16 +89,16 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	is := is.New(t)
 	traces := recorder()
 	inside := make(chan trace.SpanContext, 1)
-	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
-		"first": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("second")), nil },
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]handler{
+		"first": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("second")), nil },
 		"second": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			inside <- trace.SpanContextFromContext(ctx)
 			return nil, nil
 		},
-		"third": nothing,
+		"third": succeed,
 	})
 	ctx, request := traces.Tracer("host").Start(t.Context(), "request")
-	made, err := r.Enqueue(ctx, runner.Chain(of("first", `{"secret":"canary"}`), of("third")))
+	made, err := r.Enqueue(ctx, runner.Chain(rawArgs("first", `{"secret":"canary"}`), rawArgs("third")))
 	is.NoErr(err)
 	request.End()
 	third := traces.one(t, "run third")
@@ -128,14 +128,14 @@ func TestRunSpanInSubmissionTrace(t *testing.T) {
 	is := is.New(t)
 	traces, pool := recorder(), pgtest.Pool(t)
 	o := runner.Options{TracerProvider: traces}
-	r := start(t, pool, o, map[string]does{"k": nothing, "tx": nothing, "key": nothing})
-	_, err := r.EnqueueMany(t.Context(), []job.Args{of("k"), of("k")})
+	r := start(t, pool, o, map[string]handler{"k": succeed, "tx": succeed, "key": succeed})
+	_, err := r.EnqueueMany(t.Context(), []job.Args{rawArgs("k"), rawArgs("k")})
 	is.NoErr(err)
 	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
-		_, err := r.EnqueueTx(t.Context(), tx, of("tx"))
+		_, err := r.EnqueueTx(t.Context(), tx, rawArgs("tx"))
 		return err
 	}))
-	enqueue(t, r, of("key"), runner.IdempotencyKey("one"))
+	enqueue(t, r, rawArgs("key"), runner.IdempotencyKey("one"))
 	for _, run := range traces.named(t, 2, "run k") {
 		is.True(childOf(run, traces.one(t, "enqueue k"))) // both jobs have the same parent
 	}
@@ -148,7 +148,7 @@ func TestRetryTraceLink(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := recorder()
-	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				return nil, job.RetryAfter(time.Millisecond, errors.New("not yet"))
@@ -156,7 +156,7 @@ func TestRetryTraceLink(t *testing.T) {
 			return nil, nil
 		},
 	})
-	enqueue(t, r, of("k"), runner.MaxAttempts(2))
+	enqueue(t, r, rawArgs("k"), runner.MaxAttempts(2))
 	runs := traces.named(t, 2, "run k")
 	is.True(childOf(runs[0], traces.one(t, "enqueue k")))
 	is.Equal(runs[0].Status().Code, codes.Error)
@@ -174,15 +174,15 @@ func TestTakeoverTraceLink(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, cut := cable(t, url)
 	traces := recorder()
-	wait, open := gate(t)
+	wait, open := latch(t)
 	named := func(name string) runner.Options {
 		return runner.Options{Name: name, TracerProvider: traces, LeaseFor: 2 * time.Second, PollEvery: 200 * time.Millisecond}
 	}
-	a := start(t, cut, named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
-	id := begun(t, a, of("k"))
-	b := start(t, direct, named("b"), map[string]does{"k": nothing})
+	a := start(t, cut, named("a"), map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
+	id := enqueueStarted(t, a, rawArgs("k"))
+	b := start(t, direct, named("b"), map[string]handler{"k": succeed})
 	proxy.Blackhole()
-	is.Equal(ended(t, b, id).State, job.Succeeded)
+	is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 	taken := traces.one(t, "run k")
 	is.True(!taken.Parent().IsValid())
 	is.True(linked(taken, traces.one(t, "enqueue k")))
@@ -198,13 +198,13 @@ func TestFanOutChildrenTraceLinks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := recorder()
-	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]handler{
 		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("leaf"), of("leaf"), of("leaf")).Join(of("join")), nil
+			return runner.FanOut(rawArgs("leaf"), rawArgs("leaf"), rawArgs("leaf")).Join(rawArgs("join")), nil
 		},
-		"leaf": nothing, "join": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("after")), nil }, "after": nothing,
+		"leaf": succeed, "join": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("after")), nil }, "after": succeed,
 	})
-	enqueue(t, r, of("fan"))
+	enqueue(t, r, rawArgs("fan"))
 	after, fan, join := traces.one(t, "run after"), traces.one(t, "run fan"), traces.one(t, "run join")
 	leaves, sent := traces.named(t, 3, "run leaf"), traces.named(t, 3, "enqueue leaf")
 	own := map[trace.TraceID]bool{fan.SpanContext().TraceID(): true, join.SpanContext().TraceID(): true}
@@ -227,10 +227,10 @@ func TestPanicRecordedInSpan(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := recorder()
-	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]handler{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { panic("at the disco") },
 	})
-	enqueue(t, r, of("k"))
+	enqueue(t, r, rawArgs("k"))
 	run := traces.one(t, "run k")
 	is.Equal(run.Status().Code, codes.Error)
 	is.Equal(exception(run, "exception.type"), "panic")
@@ -247,16 +247,16 @@ func TestTraceContextWithoutTracer(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			r := start(t, pool, o, map[string]does{"k": nothing, "f": func(context.Context, *raw) (*runner.Outcome, error) {
-				return runner.Then(of("k")), nil
+			r := start(t, pool, o, map[string]handler{"k": succeed, "f": func(context.Context, *raw) (*runner.Outcome, error) {
+				return runner.Then(rawArgs("k")), nil
 			}})
 			// Nothing may be stored, even if the caller's context contains a span.
 			ctx, span := recorder().Tracer("host").Start(t.Context(), "request")
 			defer span.End()
-			_, err := r.Enqueue(ctx, of("f"))
+			_, err := r.Enqueue(ctx, rawArgs("f"))
 			is.NoErr(err)
 			quiet(t, pool)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where traceparent is not null`), 0) // nothing is stored
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where traceparent is not null`), 0) // nothing is stored
 		})
 	}
 }
@@ -265,11 +265,11 @@ func TestTraceAcrossUntracedPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces, pool := recorder(), pgtest.Pool(t)
-	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"first": nothing, "second": nothing})
-	_, err := web.Enqueue(t.Context(), runner.Chain(of("first"), of("second")))
+	web := newRunner(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]handler{"first": succeed, "second": succeed})
+	_, err := web.Enqueue(t.Context(), runner.Chain(rawArgs("first"), rawArgs("second")))
 	is.NoErr(err)
-	mute := start(t, pool, runner.Options{Kinds: []string{"first"}}, map[string]does{"first": nothing, "second": nothing})
-	start(t, pool, runner.Options{TracerProvider: traces, Kinds: []string{"second"}}, map[string]does{"first": nothing, "second": nothing})
+	mute := start(t, pool, runner.Options{Kinds: []string{"first"}}, map[string]handler{"first": succeed, "second": succeed})
+	start(t, pool, runner.Options{TracerProvider: traces, Kinds: []string{"second"}}, map[string]handler{"first": succeed, "second": succeed})
 	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // the parent is found across the untraced step
 	_ = mute
 }
@@ -278,10 +278,10 @@ func TestLateRunTraceLink(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces, pool := recorder(), pgtest.Pool(t)
-	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"k": nothing})
-	enqueue(t, web, of("k"))
+	web := newRunner(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]handler{"k": succeed})
+	enqueue(t, web, rawArgs("k"))
 	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // too long ago for the run to join the submission's trace
-	start(t, pool, runner.Options{TracerProvider: traces}, map[string]does{"k": nothing})
+	start(t, pool, runner.Options{TracerProvider: traces}, map[string]handler{"k": succeed})
 	run := traces.one(t, "run k")
 	is.True(!run.Parent().IsValid())
 	is.True(linked(run, traces.one(t, "enqueue k")))

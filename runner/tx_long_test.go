@@ -20,8 +20,8 @@ func TestProgressDuringTransaction(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var in sync.WaitGroup
 	in.Add(4)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{Slots: 4}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, j.Tx(ctx, func(pgx.Tx) error {
 			j.Progress(1, 2)
 			in.Done()
@@ -30,13 +30,13 @@ func TestProgressDuringTransaction(t *testing.T) {
 		}, nil)
 	}})
 	for range 4 {
-		enqueue(t, r, of("k"))
+		enqueue(t, r, rawArgs("k"))
 	}
 	in.Wait()
 	time.Sleep(500 * time.Millisecond)
 	time.AfterFunc(30*time.Second, open)
 	began := time.Now()
-	enqueue(t, r, of("k2"), runner.Foreign())
+	enqueue(t, r, rawArgs("k2"), runner.Foreign())
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("a submission took %s", d)
 	}

@@ -32,9 +32,9 @@ func commandsOf(r *runner.Runner, id int64) map[string]func(ctx context.Context)
 			_, err := r.Admin().TriggerSchedule(ctx, "daily", nil, "ada")
 			return err
 		},
-		"enqueue": func(ctx context.Context) error { _, err := r.Enqueue(ctx, of("k")); return err },
+		"enqueue": func(ctx context.Context) error { _, err := r.Enqueue(ctx, rawArgs("k")); return err },
 		"keyed": func(ctx context.Context) error {
-			_, err := r.Enqueue(ctx, of("k"), runner.IdempotencyKey("i"))
+			_, err := r.Enqueue(ctx, rawArgs("k"), runner.IdempotencyKey("i"))
 			return err
 		},
 	}
@@ -44,8 +44,8 @@ func TestCommandWithoutConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))
-	r := make1(t, pool, runner.Options{DirectURL: "off"}, map[string]does{"k": nothing})
-	id := enqueue(t, r, of("k"))
+	r := newRunner(t, pool, runner.Options{DirectURL: "off"}, map[string]handler{"k": succeed})
+	id := enqueue(t, r, rawArgs("k"))
 	_, err := r.Admin().SetSchedule(t.Context(), "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("k")}, "ada")
 	is.NoErr(err)
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(pgx.Tx) error { // holds the only connection to the server

@@ -20,21 +20,21 @@ func TestSubmissionAfterIdleConnectionBreaks(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
-	r := start(t, pool, named("a"), map[string]does{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
+	r := start(t, pool, named("a"), map[string]handler{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
 	const many = 250
 	list := make([]job.Args, many)
 	for i := range list {
-		list[i] = of("kind-a", "1")
+		list[i] = rawArgs("kind-a", "1")
 	}
 	for range cutRounds {
 		proxy.Reset()
-		_, err := r.Enqueue(t.Context(), of("kind-a", "1"))
+		_, err := r.Enqueue(t.Context(), rawArgs("kind-a", "1"))
 		is.NoErr(err)
 		proxy.Reset()
 		_, err = r.EnqueueMany(t.Context(), list)
 		is.NoErr(err)
 	}
 	quiet(t, direct)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`), cutRounds*(many+1))
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`), cutRounds*(many+1))
 	checkHistory(t, direct, r)
 }

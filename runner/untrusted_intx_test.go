@@ -26,7 +26,7 @@ func TestWritesDuringUntrustedLease(t *testing.T) {
 	causes := make(chan error, 2*jobs)
 	o := named("a")
 	o.Slots = jobs
-	r := start(t, cut, o, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, cut, o, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Fence() == 1 {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -38,7 +38,7 @@ func TestWritesDuringUntrustedLease(t *testing.T) {
 	}})
 	var ids []int64
 	for range jobs {
-		ids = append(ids, begun(t, r, of("a")))
+		ids = append(ids, enqueueStarted(t, r, rawArgs("a")))
 	}
 	pgtest.Wait(t, "all jobs are running", func() bool { return r.Running() == jobs })
 	proxy.Blackhole()
@@ -47,10 +47,10 @@ func TestWritesDuringUntrustedLease(t *testing.T) {
 	}
 	proxy.Pass()
 	for _, id := range ids {
-		j := ended(t, r, id)
+		j := waitEnded(t, r, id)
 		is.Equal(j.State, job.Succeeded)
 		is.Equal(j.Crashes, 0) // the job was handed back, which does not count as a crash
 	}
-	is.Equal(one[int](t, direct, `select count(*) from rows`), jobs) // each job wrote one row
+	is.Equal(queryOne[int](t, direct, `select count(*) from rows`), jobs) // each job wrote one row
 	checkHistory(t, direct, r)
 }

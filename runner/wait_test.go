@@ -34,17 +34,17 @@ func goroutinesIn(method string) int {
 func TestStatementsForThousandWaiters(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
-	wait, open := gate(t)
-	start(t, pgtest.Connect(t, url), runner.Options{Slots: 100}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	start(t, pgtest.Connect(t, url), runner.Options{Slots: 100}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
 		return runner.Done(string(j.Args.JSON)), nil
 	}})
 	pool, heard := heardPool(t, url, looks)
-	client := make1(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs
+	client := newRunner(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs
 	const n = 1000
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = of("k", fmt.Sprint(i))
+		list[i] = rawArgs("k", fmt.Sprint(i))
 	}
 	ids, err := client.EnqueueMany(t.Context(), list, runner.Foreign())
 	is.NoErr(err)
@@ -89,12 +89,12 @@ func TestCancelledWaiterAmongOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	}})
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	bored := errors.New("bored")
 	ctx, giveUp := context.WithCancelCause(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
@@ -115,14 +115,14 @@ func TestWaitDuringDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
-	wait, open := gate(t)
-	other := start(t, pgtest.Connect(t, url), runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	other := start(t, pgtest.Connect(t, url), runner.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return runner.Done("there"), nil
 	}})
 	proxy, pool := cable(t, url)
-	client := make1(t, pool, runner.Options{}, nil)
-	id := begun(t, other, of("k"))
+	client := newRunner(t, pool, runner.Options{}, nil)
+	id := enqueueStarted(t, other, rawArgs("k"))
 	type answer struct {
 		result string
 		err    error
@@ -135,9 +135,9 @@ func TestWaitDuringDatabaseOutage(t *testing.T) {
 	pgtest.Wait(t, "the client polls", func() bool { return proxy.Links() > 0 })
 	proxy.Refuse()
 	proxy.Reset()
-	pgtest.Wait(t, "polls fail", func() bool { return value(t, client, "trapeze_db_errors_total") >= 3 })
+	pgtest.Wait(t, "polls fail", func() bool { return metricValue(t, client, "trapeze_db_errors_total") >= 3 })
 	open()
-	ended(t, other, id)
+	waitEnded(t, other, id)
 	select {
 	case a := <-got:
 		t.Fatalf("got a result without a database: %+v", a)
@@ -151,26 +151,26 @@ func TestWaitQueryRejected(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	client := make1(t, pool, runner.Options{}, nil)
+	client := newRunner(t, pool, runner.Options{}, nil)
 	exec(t, pool, `alter table trapeze.parked rename to hidden`)
 	_, err := client.Wait(t.Context(), 1)
 	var pg *pgconn.PgError
 	is.True(errors.As(err, &pg) && pg.Code == "42P01") // the table does not exist
-	is.Equal(value(t, client, "trapeze_db_errors_total"), 1.0)
+	is.Equal(metricValue(t, client, "trapeze_db_errors_total"), 1.0)
 }
 
 func TestWaitForLocalJobEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool, heard := heardPool(t, pgtest.URL(t), looks)
-	wait, open := gate(t)
+	wait, open := latch(t)
 	returned := make(chan time.Time, 1)
-	r := start(t, pool, runner.Options{TraceQueries: true}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{TraceQueries: true}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		returned <- time.Now()
 		return nil, nil
 	}})
-	id := begun(t, r, of("k"))
+	id := enqueueStarted(t, r, rawArgs("k"))
 	woken := make(chan time.Time, 1)
 	go func() {
 		_, _ = r.Wait(t.Context(), id)
@@ -185,8 +185,8 @@ func TestWaitForLocallyAbortedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool, heard := heardPool(t, pgtest.URL(t), looks)
-	r := make1(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs, so the job stays pending
-	made, err := r.Enqueue(t.Context(), of("k"), runner.Foreign())
+	r := newRunner(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs, so the job stays pending
+	made, err := r.Enqueue(t.Context(), rawArgs("k"), runner.Foreign())
 	is.NoErr(err)
 	woken := make(chan time.Time, 1)
 	go func() {
@@ -213,7 +213,7 @@ func delayPolls(t *testing.T, pool *pgxpool.Pool, heard *listener) {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "a poll waits", func() bool {
-		return one[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+		return queryOne[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
 			and query like '%`+looks+`%' and clock_timestamp() - query_start > interval '0.5 s')`)
 	})
 }
@@ -222,8 +222,8 @@ func TestWaitOnRetriedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	client := make1(t, pool, runner.Options{}, nil)
-	start(t, pool, runner.Options{}, map[string]does{
+	client := newRunner(t, pool, runner.Options{}, nil)
+	start(t, pool, runner.Options{}, map[string]handler{
 		"retried": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() < 3 {
 				return nil, errors.New("once more")
@@ -233,10 +233,10 @@ func TestWaitOnRetriedJob(t *testing.T) {
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) {
 			return nil, job.Permanent(errors.New("torn\nin the middle"))
 		},
-		"silent": nothing,
+		"silent": succeed,
 	}, runner.Retry(3, soon))
 	submit := func(kind string, options ...runner.EnqueueOption) int64 {
-		return enqueue(t, client, of(kind), append(options, runner.Foreign())...)
+		return enqueue(t, client, rawArgs(kind), append(options, runner.Foreign())...)
 	}
 	attempts, err := runner.Result[int](t.Context(), client, submit("retried"))
 	is.NoErr(err)

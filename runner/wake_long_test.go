@@ -20,22 +20,22 @@ func TestSinglePodWithFreeSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	hold, release := gate(t)
+	hold, release := latch(t)
 	var pods []*runner.Runner
 	const front = 8
 	for range front + 2 {
-		pods = append(pods, start(t, pool, onlyWoken, map[string]does{"hold": until(hold), "k": nothing}))
+		pods = append(pods, start(t, pool, onlyWoken, map[string]handler{"hold": waitOn(hold), "k": succeed}))
 	}
 	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.Boot(), b.Boot()) })
 	hear := func() (list string) { // returns an F for each pod of the front that hears a notification, and an R for each other pod that does
 		var before []float64
 		for _, r := range pods {
-			before = append(before, value(t, r, "trapeze_notifications_total"))
+			before = append(before, metricValue(t, r, "trapeze_notifications_total"))
 		}
 		exec(t, pool, `select pg_notify('trapeze_wake', '')`)
-		pgtest.Wait(t, "the first pod hears it", func() bool { return value(t, pods[0], "trapeze_notifications_total") > before[0] })
+		pgtest.Wait(t, "the first pod hears it", func() bool { return metricValue(t, pods[0], "trapeze_notifications_total") > before[0] })
 		for i, r := range pods {
-			if value(t, r, "trapeze_notifications_total") > before[i] {
+			if metricValue(t, r, "trapeze_notifications_total") > before[i] {
 				list += string("FR"[i/front])
 			}
 		}
@@ -43,12 +43,12 @@ func TestSinglePodWithFreeSlot(t *testing.T) {
 	}
 	pgtest.Wait(t, "only the front hears notifications", func() bool { return hear() == "FFFFFFFF" })
 	for _, r := range pods[:len(pods)-1] {
-		begun(t, r, of("hold"))
+		enqueueStarted(t, r, rawArgs("hold"))
 	}
-	other := make1(t, pool, runner.Options{}, nil)
+	other := newRunner(t, pool, runner.Options{}, nil)
 	for range 3 {
-		id := enqueue(t, other, of("k"), runner.Foreign())
-		is.Equal(ended(t, other, id).State, job.Succeeded)
+		id := enqueue(t, other, rawArgs("k"), runner.Foreign())
+		is.Equal(waitEnded(t, other, id).State, job.Succeeded)
 	}
 	for _, r := range pods[:2] {
 		_, err := r.Admin().DrainPod(t.Context(), r.Boot(), 0, "test")

@@ -25,7 +25,7 @@ func TestWakeUpFromSubmittingProgram(t *testing.T) {
 	defer submitter.Close()
 	made, err := submitter.Enqueue(t.Context(), first{}, runner.Foreign())
 	is.NoErr(err)
-	is.Equal(ended(t, pod, made.ID).State, job.Succeeded) // the job ends long before the next poll
+	is.Equal(waitEnded(t, pod, made.ID).State, job.Succeeded) // the job ends long before the next poll
 }
 
 // With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. Each pod learns its place in the fleet from its
@@ -37,18 +37,18 @@ func TestJobStartBehindDeadPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	start(t, pool, onlyWoken, map[string]does{"k": nothing})
+	start(t, pool, onlyWoken, map[string]handler{"k": succeed})
 	exec(t, pool, `insert into trapeze.pods (id, name, version, kinds, slots, limits, lease_until)
 		select gen_random_uuid(), 'dead', p.version, p.kinds, p.slots, p.limits, now() + interval '1 minute' from trapeze.pods p, generate_series(1, 7)`)
 	beaten := func() (at time.Time) {
-		return one[time.Time](t, pool, `select lease_until from trapeze.pods where name <> 'dead'`)
+		return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where name <> 'dead'`)
 	}
 	since := beaten()
 	pgtest.Wait(t, "two heartbeats", func() bool { return beaten().After(since.Add(150 * time.Millisecond)) })
-	other := make1(t, pool, runner.Options{}, nil)
+	other := newRunner(t, pool, runner.Options{}, nil)
 	for range 5 {
-		id := enqueue(t, other, of("k"), runner.Foreign())
-		is.Equal(ended(t, other, id).State, job.Succeeded)
+		id := enqueue(t, other, rawArgs("k"), runner.Foreign())
+		is.Equal(waitEnded(t, other, id).State, job.Succeeded)
 	}
 }
 
@@ -57,14 +57,14 @@ func TestMergedWakeUpsBeforeClose(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, onlyWoken, map[string]does{"k": nothing})
+	r := start(t, pool, onlyWoken, map[string]handler{"k": succeed})
 	other, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
 	var last int64
 	for range 20 {
-		last = enqueue(t, other, of("k"), runner.Foreign())
+		last = enqueue(t, other, rawArgs("k"), runner.Foreign())
 	}
 	other.Close()
-	is.Equal(ended(t, r, last).State, job.Succeeded)
-	pgtest.Wait(t, "all jobs have ended", func() bool { return one[int](t, pool, `select count(*)::int from trapeze.done`) == 20 })
+	is.Equal(waitEnded(t, r, last).State, job.Succeeded)
+	pgtest.Wait(t, "all jobs have ended", func() bool { return queryOne[int](t, pool, `select count(*)::int from trapeze.done`) == 20 })
 }

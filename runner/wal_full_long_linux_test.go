@@ -84,7 +84,7 @@ func TestFullWALDisk(t *testing.T) {
 	folder := logOnSmallDisk(t, server)
 	server.Start(t)
 
-	r := start(t, pgtest.Connect(t, server.URL()), runner.Options{LeaseFor: 3 * time.Second}, map[string]does{
+	r := start(t, pgtest.Connect(t, server.URL()), runner.Options{LeaseFor: 3 * time.Second}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into effects values ($1)`, j.ID())
@@ -97,7 +97,7 @@ func TestFullWALDisk(t *testing.T) {
 	submit := func(n int) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if made, err := r.Enqueue(ctx, of("k"), runner.IdempotencyKey(fmt.Sprint("job ", n))); err == nil {
+		if made, err := r.Enqueue(ctx, rawArgs("k"), runner.IdempotencyKey(fmt.Sprint("job ", n))); err == nil {
 			confirmed[made.ID] = true
 		}
 	}
@@ -127,6 +127,6 @@ func TestFullWALDisk(t *testing.T) {
 	}
 	pool := pgtest.Connect(t, server.URL())
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) - count(distinct job) from effects`), 0) // no job took effect twice
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where id not in (select job from effects)`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) - count(distinct job) from effects`), 0) // no job took effect twice
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where id not in (select job from effects)`), 0)
 }

@@ -37,26 +37,26 @@ func TestGroupCommitErrors(t *testing.T) {
 				create function fails_at_commit() returns trigger language plpgsql as $$ begin perform fails_once(new.code); return null; end $$;
 				create constraint trigger fails after insert on deferred deferrable initially deferred for each row execute function fails_at_commit()`)
 			const jobs = 20
-			r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{"a": endTogether(jobs, func(j *raw) *runner.Outcome {
+			r := start(t, pool, runner.Options{Slots: jobs}, map[string]handler{"a": endTogether(jobs, func(j *raw) *runner.Outcome {
 				o := runner.Done(nil).Write(`insert into mine values ($1)`, j.ID())
 				if string(j.Args.JSON) == `"odd"` {
 					o.Write(c.statement)
 				}
 				return o
 			})})
-			odd := enqueue(t, r, of("a", `"odd"`))
+			odd := enqueue(t, r, rawArgs("a", `"odd"`))
 			var others []int64
 			for range jobs - 1 {
-				others = append(others, enqueue(t, r, of("a")))
+				others = append(others, enqueue(t, r, rawArgs("a")))
 			}
 			for _, id := range others {
-				is.Equal(ended(t, r, id).State, job.Succeeded)
+				is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 			}
-			j := ended(t, r, odd)
+			j := waitEnded(t, r, odd)
 			is.Equal(j.Attempt, 1)
-			is.Equal(one[int](t, pool, `select count(*) from mine where job = any($1)`, others), len(others))
-			is.Equal(one[int](t, pool, `select count(*) from mine where job = $1`, odd) == 1, !c.fails)
-			is.Equal(one[int](t, pool, `select count(*) from mine where job = -1`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from mine where job = any($1)`, others), len(others))
+			is.Equal(queryOne[int](t, pool, `select count(*) from mine where job = $1`, odd) == 1, !c.fails)
+			is.Equal(queryOne[int](t, pool, `select count(*) from mine where job = -1`), 0)
 			is.Equal(j.State == job.Failed, c.fails)
 			if c.fails {
 				is.True(strings.Contains(message(j), "SQLSTATE 23505"))

@@ -27,30 +27,30 @@ func TestQueuedStatementsShareCommits(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint, step int)`)
 	const jobs = 300
-	r := start(t, pool, runner.Options{Slots: 100}, map[string]does{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{Slots: 100}, map[string]handler{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		o := runner.Done(nil)
 		if j.Step() < 2 {
-			o = runner.Then(of("a"))
+			o = runner.Then(rawArgs("a"))
 		}
 		return o.Write(`insert into mine values (@job, @step)`, pgx.NamedArgs{"job": j.ID(), "step": j.Step()}), nil
 	}})
 	args := make([]job.Args, jobs)
 	for i := range args {
-		args[i] = of("a")
+		args[i] = rawArgs("a")
 	}
 	_, err := r.EnqueueMany(t.Context(), args)
 	is.NoErr(err)
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3*jobs)
-	is.Equal(one[int](t, pool, `select count(distinct job) from mine`), 3*jobs)
-	is.Equal(one[int](t, pool, `select count(*) from mine`), 3*jobs)
-	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // at least two jobs shared a transaction
-	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3*jobs)
+	is.Equal(queryOne[int](t, pool, `select count(distinct job) from mine`), 3*jobs)
+	is.Equal(queryOne[int](t, pool, `select count(*) from mine`), 3*jobs)
+	is.True(queryOne[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // at least two jobs shared a transaction
+	is.Equal(queryOne[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0)
 	checkHistory(t, pool, r)
 }
 
 // endTogether returns a handler that makes n jobs finish together. On the first attempt, it waits until all of them have begun.
-func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
+func endTogether(n int, outcome func(j *raw) *runner.Outcome) handler {
 	var begun sync.WaitGroup
 	begun.Add(n)
 	return func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -98,7 +98,7 @@ func TestFailingQueuedStatement(t *testing.T) {
 	}
 	const jobs = 20
 	kind := func(name string) string { return strings.ReplaceAll(name, " ", "-") }
-	handlers := map[string]does{}
+	handlers := map[string]handler{}
 	for name, c := range cases {
 		handlers[kind(name)] = endTogether(jobs, func(j *raw) *runner.Outcome {
 			if o := runner.Done(nil); string(j.Args.JSON) == `"bad"` {
@@ -116,20 +116,20 @@ func TestFailingQueuedStatement(t *testing.T) {
 			var good []int64
 			for i := range jobs {
 				if i == jobs/2 {
-					bad = enqueue(t, r, of(kind(name), `"bad"`))
+					bad = enqueue(t, r, rawArgs(kind(name), `"bad"`))
 				} else {
-					good = append(good, enqueue(t, r, of(kind(name))))
+					good = append(good, enqueue(t, r, rawArgs(kind(name))))
 				}
 			}
-			j := ended(t, r, bad)
+			j := waitEnded(t, r, bad)
 			is.Equal(j.State, job.Failed)
 			is.True(strings.Contains(message(j), c.says))
 			is.Equal(*j.ErrorClass, c.class)
 			for _, id := range good {
-				is.Equal(ended(t, r, id).State, job.Succeeded)
+				is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 			}
-			is.Equal(one[int](t, pool, `select count(*) from mine where job = any($1)`, good), len(good))
-			is.Equal(one[int](t, pool, `select count(*) from mine where job = -1`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from mine where job = any($1)`, good), len(good))
+			is.Equal(queryOne[int](t, pool, `select count(*) from mine where job = -1`), 0)
 		})
 	}
 	checkHistory(t, pool, r)
@@ -157,7 +157,7 @@ func TestUnqueueableStatement(t *testing.T) {
 		"read":     {runner.Done(nil).WriteBatch(read), "WriteBatch: statement 1 has a function that reads its result"},
 		"snoozing": {runner.Snooze(time.Hour, "").Write(`insert into mine values (1)`), "has not ended"},
 	}
-	handlers := map[string]does{}
+	handlers := map[string]handler{}
 	for name, c := range outcomes {
 		handlers[name] = func(context.Context, *raw) (*runner.Outcome, error) { return c.outcome, nil }
 	}
@@ -165,11 +165,11 @@ func TestUnqueueableStatement(t *testing.T) {
 	for name, c := range outcomes {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			j := ended(t, r, enqueue(t, r, of(name)))
+			j := waitEnded(t, r, enqueue(t, r, rawArgs(name)))
 			is.Equal(j.State, job.Failed)
 			is.Equal(j.Attempt, 1)
 			is.True(strings.Contains(message(j), c.says))
-			is.Equal(one[int](t, pool, `select count(*) from mine`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from mine`), 0)
 		})
 	}
 }
@@ -187,42 +187,42 @@ func TestQueuedStatementWaitsForLock(t *testing.T) {
 		if j.Kind() == "waits" {
 			return runner.Done(nil).Write(`select nextval('waited')`).Write(`update held set n = n + 1`)
 		}
-		return runner.Then(of("b")).Write(insert, j.ID(), "a").Write(`select nextval('sent')`)
+		return runner.Then(rawArgs("b")).Write(insert, j.ID(), "a").Write(`select nextval('sent')`)
 	})
-	var later does
-	r := start(t, pool, runner.Options{Slots: 2 * jobs}, map[string]does{"a": together, "waits": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	var later handler
+	r := start(t, pool, runner.Options{Slots: 2 * jobs}, map[string]handler{"a": together, "waits": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if later != nil {
 			return later(ctx, j)
 		}
 		return together(ctx, j)
-	}, "b": nothing})
+	}, "b": succeed})
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `update held set n = n`)
 	is.NoErr(err)
 	for range jobs - 1 {
-		enqueue(t, r, of("a"))
+		enqueue(t, r, rawArgs("a"))
 	}
-	waits := enqueue(t, r, of("waits")) // the highest ID places this job last in the group
+	waits := enqueue(t, r, rawArgs("waits")) // the highest ID places this job last in the group
 	pgtest.Wait(t, "the other jobs have finished, and one job waits alone", func() bool {
-		return one[int](t, pool, `select count(*) from mine`) == jobs-1 && one[int](t, pool, `select count(*) from trapeze.live`) == 1 &&
-			one[int](t, pool, `select last_value from waited`) == 2
+		return queryOne[int](t, pool, `select count(*) from mine`) == jobs-1 && queryOne[int](t, pool, `select count(*) from trapeze.live`) == 1 &&
+			queryOne[int](t, pool, `select last_value from waited`) == 2
 	})
 	is.Equal(get(t, r, waits).State, job.Running)
-	is.True(one[int](t, pool, `select last_value from sent`) <= 2*(jobs-1)) // no statement was sent more than twice
+	is.True(queryOne[int](t, pool, `select last_value from sent`) <= 2*(jobs-1)) // no statement was sent more than twice
 	is.NoErr(tx.Rollback(t.Context()))
-	is.Equal(ended(t, r, waits).State, job.Succeeded)
-	is.Equal(one[int](t, pool, `select n from held`), 1)
+	is.Equal(waitEnded(t, r, waits).State, job.Succeeded)
+	is.Equal(queryOne[int](t, pool, `select n from held`), 1)
 
 	later = endTogether(jobs, func(j *raw) *runner.Outcome { return runner.Done(nil).Write(insert, j.ID(), "waits") })
 	for range jobs {
-		enqueue(t, r, of("waits"))
+		enqueue(t, r, rawArgs("waits"))
 	}
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from mine where kind = 'waits'`), jobs)
-	is.Equal(one[int](t, pool, `select count(distinct xmin::text) from mine where kind = 'waits'`), jobs)
-	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine where kind = 'a'`) < jobs-1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from mine where kind = 'waits'`), jobs)
+	is.Equal(queryOne[int](t, pool, `select count(distinct xmin::text) from mine where kind = 'waits'`), jobs)
+	is.True(queryOne[int](t, pool, `select count(distinct xmin::text) from mine where kind = 'a'`) < jobs-1)
 	checkHistory(t, pool, r)
 }
 
@@ -233,25 +233,25 @@ func TestLostOrCancelledGroupMember(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint)`)
 	const jobs = 6
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{Slots: jobs, PollEvery: 200 * time.Millisecond}, map[string]does{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	wait, open := latch(t)
+	r := start(t, pool, runner.Options{Slots: jobs, PollEvery: 200 * time.Millisecond}, map[string]handler{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
-		return runner.Then(of("b")).Write(`insert into mine values ($1)`, j.ID()), nil
-	}, "b": nothing})
+		return runner.Then(rawArgs("b")).Write(`insert into mine values ($1)`, j.ID()), nil
+	}, "b": succeed})
 	var ids []int64
 	for range jobs {
-		ids = append(ids, begun(t, r, of("a")))
+		ids = append(ids, enqueueStarted(t, r, rawArgs("a")))
 	}
 	exec(t, pool, `update trapeze.live set cancel_requested = true where id = $1`, ids[0]) // no heartbeat has reported the cancellation yet
 	exec(t, pool, `update trapeze.live set state = 'pending', pod = null, claimed_at = null where id = $1`, ids[1])
 	open()
-	is.Equal(ended(t, r, ids[0]).State, job.Cancelled)
+	is.Equal(waitEnded(t, r, ids[0]).State, job.Cancelled)
 	for _, id := range ids[2:] {
-		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	}
 	pgtest.Wait(t, "the job that lost its claim runs again", func() bool { return get(t, r, ids[1]).State == job.Succeeded })
 	is.Equal(column[int64](t, pool, `select job from mine order by job`), ids[1:])
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
 }
 
 // Jobs run on two pods amid cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off for most of the test
@@ -305,9 +305,9 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 		case 1, 2:
 			o = runner.Done(nil)
 		case 3:
-			o = runner.FanOut(of("good"))
+			o = runner.FanOut(rawArgs("good"))
 		default:
-			if o = runner.Then(of("good")); j.Step() > 3 {
+			if o = runner.Then(rawArgs("good")); j.Step() > 3 {
 				o = runner.Done(nil)
 			}
 		}
@@ -328,7 +328,7 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 	}
 	// After a statement is refused or waits for a lock, the pod commits jobs of that kind individually for a minute. Each round therefore
 	// uses a different bad kind.
-	handlers := map[string]does{"good": write}
+	handlers := map[string]handler{"good": write}
 	for round := range faultRounds {
 		handlers[fmt.Sprint("bad", round)] = write
 	}
@@ -362,7 +362,7 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 		}
 		args := make([]job.Args, 30)
 		for i := range args {
-			args[i] = of([]string{"good", "good", fmt.Sprint("bad", round)}[roll(3)])
+			args[i] = rawArgs([]string{"good", "good", fmt.Sprint("bad", round)}[roll(3)])
 		}
 		made, err := b.EnqueueMany(t.Context(), args)
 		for errors.Is(err, job.ErrOutcomeUnknown) || err != nil && strings.Contains(err.Error(), "57P01") {
@@ -376,16 +376,16 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 		}
 	}
 	open := func() int {
-		return one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select 1 from trapeze.done d where d.id = j.id)`)
+		return queryOne[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select 1 from trapeze.done d where d.id = j.id)`)
 	}
 	pgtest.WaitFor(t, 2*time.Minute, "the jobs of the cut-off pods run elsewhere", func() bool {
-		return open() == 0 && one[int](t, direct, `select count(*) from trapeze.pods where closed_at is not null`) >= len(cables)-1
+		return open() == 0 && queryOne[int](t, direct, `select count(*) from trapeze.pods where closed_at is not null`) >= len(cables)-1
 	})
 	for _, c := range cables {
 		c.Pass()
 	}
 	pgtest.Wait(t, "the cut-off pods reconnect and no job is open", func() bool {
-		return one[int](t, direct, `select count(*) from trapeze.pods where closed_at is null and lease_until > now()`) == len(cables)+2 && open() == 0
+		return queryOne[int](t, direct, `select count(*) from trapeze.pods where closed_at is null and lease_until > now()`) == len(cables)+2 && open() == 0
 	})
 	wrong := column[string](t, direct, `select format('%s %s %s: %s and %s', id, state, reason, pages, rows) from (
 		select d.id, d.state, d.reason, count(*) filter (where no = 0) as pages, count(*) filter (where no > 0) as rows, count(no) - count(distinct no) as doubles,
@@ -395,10 +395,10 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 	if len(wrong) > 0 {
 		t.Errorf("jobs with wrong pages or rows: %q", wrong)
 	}
-	shared := one[int](t, direct, `select coalesce(sum(jobs), 0) from (select count(distinct job) as jobs from mine where no > 0 group by xmin::text) s where jobs > 1`)
-	t.Logf("%d of %d jobs shared a commit", shared, one[int](t, direct, `select count(distinct job) from mine`))
+	shared := queryOne[int](t, direct, `select coalesce(sum(jobs), 0) from (select count(distinct job) as jobs from mine where no > 0 group by xmin::text) s where jobs > 1`)
+	t.Logf("%d of %d jobs shared a commit", shared, queryOne[int](t, direct, `select count(distinct job) from mine`))
 	is.True(shared > 20) // usually about 300; on a slow machine, one lock wait of a good job makes its kind commit individually for a minute
-	is.True(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	is.True(queryOne[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
 }

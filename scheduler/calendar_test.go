@@ -14,7 +14,7 @@ import (
 // fires returns the fire times in (after, until], in RFC 3339 format with the zone's offset.
 func fires(t *testing.T, expression, zone, after, until string) []string {
 	t.Helper()
-	from, end := at(t, after), at(t, until)
+	from, end := parseTime(t, after), parseTime(t, until)
 	c, err := scheduler.Parse(expression, zone, from)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func fires(t *testing.T, expression, zone, after, until string) []string {
 	return list
 }
 
-func at(t *testing.T, text string) time.Time {
+func parseTime(t *testing.T, text string) time.Time {
 	t.Helper()
 	moment, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -105,7 +105,7 @@ func TestExpressionWithoutOccurrences(t *testing.T) {
 	is := is.New(t)
 	began := time.Now()
 	for _, expression := range []string{"0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "@at 2020-01-01T00:00", "@every 100000h"} {
-		_, err := scheduler.Parse(expression, "UTC", at(t, "2026-01-01T00:00:00Z"))
+		_, err := scheduler.Parse(expression, "UTC", parseTime(t, "2026-01-01T00:00:00Z"))
 		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression never fires, or only in the very distant future
 	}
 	is.True(time.Since(began) < 10*time.Second) // the search terminates
@@ -115,9 +115,9 @@ func TestRareOccurrenceSearchTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	began := time.Now()
-	c, err := scheduler.Parse("59 59 23 29 2 *", "America/New_York", at(t, "2026-01-01T00:00:00Z"))
+	c, err := scheduler.Parse("59 59 23 29 2 *", "America/New_York", parseTime(t, "2026-01-01T00:00:00Z"))
 	is.NoErr(err)
 	is.Equal(c.MinInterval(), (3*365+366)*24*time.Hour)
-	is.Equal(c.Latest(at(t, "1900-01-01T00:00:00Z"), at(t, "9000-01-01T00:00:00Z")), at(t, "8996-03-01T04:59:59Z")) // the last of 1690 leap days
+	is.Equal(c.Latest(parseTime(t, "1900-01-01T00:00:00Z"), parseTime(t, "9000-01-01T00:00:00Z")), parseTime(t, "8996-03-01T04:59:59Z")) // the last of 1690 leap days
 	is.True(time.Since(began) < 10*time.Second)
 }

@@ -192,7 +192,7 @@ func TestMinIntervalOfExpressions(t *testing.T) {
 		"* * * * * *": time.Second, "*/15 * * * *": 15 * time.Minute, "0 0,12 1 * *": 12 * time.Hour, "@every 1.5s": 1500 * time.Millisecond,
 		"10,13 0 0 1 1 *": 3 * time.Second, "@at 2027-01-01T00:00": 1<<63 - 1, "0 0 29 2 *": (3*365 + 366) * 24 * time.Hour,
 	} {
-		calendar, err := scheduler.Parse(expression, "UTC", at(t, "2026-01-01T00:00:00Z"))
+		calendar, err := scheduler.Parse(expression, "UTC", parseTime(t, "2026-01-01T00:00:00Z"))
 		is.NoErr(err)
 		is.Equal(calendar.MinInterval(), want) // the shortest interval between two occurrences
 	}

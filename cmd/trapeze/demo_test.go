@@ -29,7 +29,7 @@ func TestDemoHandOffTakeoverCleanup(t *testing.T) {
 }
 
 // checkDemo checks the report of a demo whose pod was killed halfway through.
-func checkDemo(t *testing.T, got said) {
+func checkDemo(t *testing.T, got result) {
 	t.Helper()
 	is := is.New(t)
 	is.Equal(got.err, "")

@@ -218,7 +218,7 @@ func TestDoctorThroughAPI(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	pod := serve(t, db.url, []string{"TRAPEZE_MAX_AGE=24h"})
 	db.enqueue("lost.kind")
-	examined := func(said said) (findings []finding) {
+	examined := func(said result) (findings []finding) {
 		t.Helper()
 		is.Equal(said.code, 1) // no pod handles the kind
 		return decoded[struct{ Findings []finding }](t, said.out).Findings

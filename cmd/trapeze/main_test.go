@@ -42,14 +42,14 @@ func environment(more ...string) []string {
 	return append(kept, more...)
 }
 
-// said is the output and exit code of a command.
-type said struct {
+// result is the output and exit code of a command.
+type result struct {
 	out, err string
 	code     int
 }
 
 // trapeze runs one command and waits until it exits.
-func trapeze(t *testing.T, env []string, args ...string) said {
+func trapeze(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -61,7 +61,7 @@ func trapeze(t *testing.T, env []string, args ...string) said {
 			t.Fatalf("trapeze %v: %v", args, err)
 		}
 	}
-	return said{out.String(), errs.String(), c.ProcessState.ExitCode()}
+	return result{out.String(), errs.String(), c.ProcessState.ExitCode()}
 }
 
 // database is a database with methods that run commands on it.
@@ -70,7 +70,7 @@ type database struct {
 	url string
 }
 
-func (d database) run(args ...string) said {
+func (d database) run(args ...string) result {
 	d.t.Helper()
 	return trapeze(d.t, []string{"DATABASE_URL=" + d.url}, args...)
 }

@@ -36,11 +36,11 @@ func TestPingCommandPodHealth(t *testing.T) {
 			p := serve(t, db.url, more)
 			_, addr, _ := strings.Cut(p.HTTP, "://")
 			env := append([]string{"DATABASE_URL=postgres://nowhere.invalid/", "TRAPEZE_HTTP_ADDR=" + addr}, more...)
-			is.Equal(trapeze(t, env, "ping"), said{out: "ok\n"})
-			is.Equal(trapeze(t, env, "ping", "--ready"), said{out: "ok\n"})
+			is.Equal(trapeze(t, env, "ping"), result{out: "ok\n"})
+			is.Equal(trapeze(t, env, "ping", "--ready"), result{out: "ok\n"})
 			if name == "http" { // 0.0.0.0 means every interface, so the probe uses loopback
 				_, port, _ := strings.Cut(addr, ":")
-				is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=0.0.0.0:" + port, "TRAPEZE_TOKENS_FILE=" + tokens}, "ping"), said{out: "ok\n"})
+				is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=0.0.0.0:" + port, "TRAPEZE_TOKENS_FILE=" + tokens}, "ping"), result{out: "ok\n"})
 				is.Equal(trapeze(t, nil, "ping", "--json", "--server", p.HTTP).out, `{"ok":true,"url":"`+p.HTTP+"/healthz\"}\n")
 			}
 
@@ -48,7 +48,7 @@ func TestPingCommandPodHealth(t *testing.T) {
 			p.signal(syscall.SIGTERM) // the pod drains
 			pgtest.WaitFor(t, 10*time.Second, "the pod is not ready", func() bool { return trapeze(t, env, "ping", "--ready").code == cli.CodeUnavailable })
 			is.True(strings.Contains(trapeze(t, env, "ping", "--ready").err, ": draining")) // the error gives the reason
-			is.Equal(trapeze(t, env, "ping"), said{out: "ok\n"})                            // the pod is still alive
+			is.Equal(trapeze(t, env, "ping"), result{out: "ok\n"})                          // the pod is still alive
 			p.signal(syscall.SIGTERM)
 			is.Equal(p.end(), 0)
 			is.Equal(trapeze(t, env, "ping").code, cli.CodeUnavailable)

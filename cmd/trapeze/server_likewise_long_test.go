@@ -47,15 +47,15 @@ func (p pair) moving(args ...string) string {
 
 // does runs a command on one object through the server, and directly on a similar object. IT in args is replaced with the object's name.
 // Apart from the names, the outputs must be equal.
-func (p pair) does(there, here string, args ...string) said {
+func (p pair) does(there, here string, args ...string) result {
 	p.t.Helper()
 	is := is.New(p.t)
 	put := func(thing string) []string {
 		return strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "IT", thing), "\x00")
 	}
-	take := func(s said, thing string) said {
+	take := func(s result, thing string) result {
 		name := regexp.MustCompile(`\b` + thing + `\b`)
-		return said{name.ReplaceAllString(s.out, "IT"), name.ReplaceAllString(s.err, "IT"), s.code}
+		return result{name.ReplaceAllString(s.out, "IT"), name.ReplaceAllString(s.err, "IT"), s.code}
 	}
 	far, near := take(through(p.t, p.server, put(there)...), there), take(p.db.run(put(here)...), here)
 	is.Equal(far, near) // the same output, error and exit code
@@ -99,7 +99,7 @@ func TestJobCommandsThroughServer(t *testing.T) {
 	}
 	dry := func(args ...string) { // each side has two jobs with different IDs
 		t.Helper()
-		many := func(s said) (m struct{ Matched, Changed int }) {
+		many := func(s result) (m struct{ Matched, Changed int }) {
 			is.Equal(s.code, 0)
 			return decoded[struct{ Matched, Changed int }](t, s.out)
 		}
@@ -187,11 +187,11 @@ func TestLaneCommandsThroughServer(t *testing.T) {
 		{[]string{"freeze", "--wait", "10s"}, []string{"thaw"}},
 		{[]string{"pause"}, []string{"unpause"}},
 	} {
-		far := []said{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
+		far := []result{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
 		shown := p.reads("ps") // while the pod or the queue is closed
 		is.Equal(strings.Contains(shown, "No job starts: the queue is"), c.shut[0] != "drain")
 		far = append(far, through(t, p.server, c.open...), through(t, p.server, c.open...))
-		near := []said{p.db.run(c.shut...), p.db.run(c.shut...), p.db.run(c.open...), p.db.run(c.open...)}
+		near := []result{p.db.run(c.shut...), p.db.run(c.shut...), p.db.run(c.open...), p.db.run(c.open...)}
 		is.Equal(far, near) // repeating a command has no further effect
 		is.Equal(near[0].code, 0)
 		is.Equal(near[2].code, 0)

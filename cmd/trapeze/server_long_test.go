@@ -13,7 +13,7 @@ import (
 )
 
 // bothWays runs a command directly on the database and through the server, and requires the same result.
-func bothWays(t *testing.T, db database, server string, args ...string) said {
+func bothWays(t *testing.T, db database, server string, args ...string) result {
 	t.Helper()
 	is := is.New(t)
 	there, here := through(t, server, args...), db.run(args...)
@@ -64,7 +64,7 @@ func TestEndJobsThroughServer(t *testing.T) {
 	waiting := db.enqueue("demo.noop", "--delay", "1h")
 	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  not due yet: 20")) // the output shows when the job is due
 	killed := through(t, pod.HTTP, "kill", waiting)
-	is.Equal(killed, said{out: "job " + waiting + " is cancelled\n"})
+	is.Equal(killed, result{out: "job " + waiting + " is cancelled\n"})
 	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1) // the job has already ended
 	is.Equal(bothWays(t, db, pod.HTTP, "stop", waiting).code, 1)
 	is.Equal(bothWays(t, db, pod.HTTP, "job", "999999").code, 1) // the job does not exist
@@ -86,7 +86,7 @@ func TestPasswordInServerAddress(t *testing.T) {
 			if args == nil {
 				args = []string{command}
 			}
-			for _, s := range []said{
+			for _, s := range []result{
 				trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, append(args, "--server", address)...),
 				trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SERVER=" + address}, args...),
 			} {

@@ -14,7 +14,7 @@ import (
 )
 
 // through runs a command that uses a server rather than the database.
-func through(t *testing.T, server string, args ...string) said {
+func through(t *testing.T, server string, args ...string) result {
 	t.Helper()
 	return trapeze(t, []string{"TRAPEZE_SERVER=" + server}, args...)
 }
@@ -100,7 +100,7 @@ func TestServeInKubernetesWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	got := trapeze(t, []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "PGBIN=/nowhere"}, "serve")
-	is.Equal(got, said{code: 2, err: "trapeze: DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir\n"})
+	is.Equal(got, result{code: 2, err: "trapeze: DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir\n"})
 }
 
 func TestServerFlagOnDatabaseCommands(t *testing.T) {
@@ -109,9 +109,9 @@ func TestServerFlagOnDatabaseCommands(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	for _, args := range []string{"migrate up", "migrate status", "migrate down --to 0"} {
 		refused := db.run(append(strings.Fields(args), "--server", "http://127.0.0.1:1")...)
-		is.Equal(refused, said{code: 2, err: "trapeze: migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)\n"})
+		is.Equal(refused, result{code: 2, err: "trapeze: migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)\n"})
 	}
-	is.Equal(db.run("serve", "--server", "http://127.0.0.1:1"), said{code: 2,
+	is.Equal(db.run("serve", "--server", "http://127.0.0.1:1"), result{code: 2,
 		err: "trapeze: serve runs a pod on the database, not through a server: set DATABASE_URL, and omit --server; trapeze worker runs jobs through a server\n"})
 	is.Equal(db.run("demo", "--server", "http://127.0.0.1:1").code, 2)
 	is.True(strings.Contains(db.ok("migrate", "status"), "pending"))     // nothing was migrated

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func one[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+func queryOne[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
 	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
@@ -91,14 +91,14 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 	exec(t, pool, `insert into trapeze.cancel_requests (pod, job_id, fence, reason) select gen_random_uuid(), g, 1, 'cancelled' from generate_series(1, 12000) g`)
 	exec(t, pool, `delete from trapeze.cancel_requests`)
 	pgtest.Wait(t, "the dead rows are counted", func() bool {
-		return one[int](t, pool, `select n_dead_tup::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 11_000
+		return queryOne[int](t, pool, `select n_dead_tup::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 11_000
 	})
 }
 
 // tidied describes, table by table, the rows that are left after maintenance.
 func tidied(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
-	return one[string](t, pool, `select json_build_object(
+	return queryOne[string](t, pool, `select json_build_object(
 		'jobs', (select json_agg(x) from (select kind, count(*), min(id), max(id) from trapeze.jobs group by 1 order by 1) x),
 		'done', (select json_agg(x) from (select state, reason, count(*), min(id), max(id) from trapeze.done group by 1, 2 order by 1, 2) x),
 		'live', (select json_agg(x) from (select id, lane, event_no from trapeze.live order by 1) x), 'parked', (select count(*) from trapeze.parked),
@@ -138,7 +138,7 @@ func TestMaintenanceByDifferentPods(t *testing.T) {
 			cuts := 0
 			cutting.Go(func() {
 				for ctx.Err() == nil {
-					cuts += one[int](t, pool, `select count(pg_terminate_backend(pid)) from pg_stat_activity
+					cuts += queryOne[int](t, pool, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 						where datname = current_database() and application_name = 'trapeze' and state = 'active'`)
 				}
 			})
@@ -184,19 +184,19 @@ func TestMaintenanceByDifferentPods(t *testing.T) {
 		c.do(t, pool, a, b)
 		is.NoErr(b.RunOnce(t.Context())) // finish work left to another run, such as a table that a reader had locked
 		pgtest.Wait(t, "the vacuum is counted", func() bool {
-			return one[int](t, pool, `select vacuum_count::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 0
+			return queryOne[int](t, pool, `select vacuum_count::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 0
 		})
 		got := tidied(t, pool)
 		if want == "" {
 			want = got
 			t.Log(want)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'bulk'`), 0)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'kept'`), 50)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'expired'`), 1200)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'deadline'`), 1199)
-			is.Equal(one[string](t, pool, `select concat_ws(' ', sum(jobs), count(distinct at), count(pod), min(at) > now() - interval '1 day') from trapeze.stats`), "21000 2 0 t")
-			is.Equal(one[string](t, pool, `select open || ' ' || failed from trapeze.fan_outs where id = 2100000`), "1 1")
-			is.Equal(one[int](t, pool, `select (select count(*) from trapeze.submissions) + (select count(*) from trapeze.pods) + (select count(*) from trapeze.pipelines)`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'bulk'`), 0)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'kept'`), 50)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'expired'`), 1200)
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'deadline'`), 1199)
+			is.Equal(queryOne[string](t, pool, `select concat_ws(' ', sum(jobs), count(distinct at), count(pod), min(at) > now() - interval '1 day') from trapeze.stats`), "21000 2 0 t")
+			is.Equal(queryOne[string](t, pool, `select open || ' ' || failed from trapeze.fan_outs where id = 2100000`), "1 1")
+			is.Equal(queryOne[int](t, pool, `select (select count(*) from trapeze.submissions) + (select count(*) from trapeze.pods) + (select count(*) from trapeze.pipelines)`), 0)
 		}
 		if got != want {
 			t.Errorf("%s left\n%s\nwant\n%s", c.name, got, want)

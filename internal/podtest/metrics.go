@@ -36,8 +36,8 @@ func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []str
 	}
 }
 
-// Value returns a metric's sum over all its label values.
-func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
+// MetricValue returns a metric's sum over all its label values.
+func MetricValue(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	t.Helper()
 	Scraped(t, r, func(its string, _ []string, value float64) {
 		if its == name {

@@ -21,14 +21,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Of returns a job of a kind, with the given JSON, if any, as its arguments.
-func Of(kind string, json ...string) runner.Raw {
+// RawArgs returns a job of a kind, with the given JSON, if any, as its arguments.
+func RawArgs(kind string, json ...string) runner.Raw {
 	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
 }
 
-// Make returns a runner with short intervals and one handler per kind, and closes it when the test ends. A handler's error fails its job
+// New returns a runner with short intervals and one handler per kind, and closes it when the test ends. A handler's error fails its job
 // immediately unless the options set a retry policy.
-func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
+func New(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -56,7 +56,7 @@ func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[strin
 // Start makes a runner and runs it until the test ends.
 func Start(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
 	t.Helper()
-	r := Make(t, pool, o, handlers, options...)
+	r := New(t, pool, o, handlers, options...)
 	Run(t, r)
 	return r
 }
@@ -87,17 +87,17 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate returns a channel on which handlers can wait until open is called. If open has not been called when the test ends, the gate opens
+// Latch returns a channel on which handlers can wait until open is called. If open has not been called when the test ends, the gate opens
 // then, before the runners stop.
-func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
+func Latch(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
 	t.Cleanup(open)
 	return c, open
 }
 
-// Nothing is a handler that succeeds immediately.
-func Nothing(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }
+// Succeed is a handler that succeeds immediately.
+func Succeed(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }
 
 // Enqueue submits a job and returns its ID.
 func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
@@ -119,8 +119,8 @@ func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
-// Begun submits a job and waits until it is running. The job may not start immediately, because a claim may be in progress.
-func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
+// EnqueueStarted submits a job and waits until it is running. The job may not start immediately, because a claim may be in progress.
+func EnqueueStarted(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
 	id := Enqueue(t, r, args, options...)
 	InState(t, r, id, job.Running)
@@ -135,8 +135,8 @@ func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
 	return j
 }
 
-// Ended waits until a job has finished.
-func Ended(t *testing.T, r *runner.Runner, id int64) job.Job {
+// WaitEnded waits until a job has finished.
+func WaitEnded(t *testing.T, r *runner.Runner, id int64) job.Job {
 	t.Helper()
 	var j job.Job
 	pgtest.Wait(t, "the job ends", func() bool {
@@ -157,7 +157,7 @@ func State(t *testing.T, r *runner.Runner, id int64) string {
 		return err.Error()
 	}
 	text := fmt.Sprintf("job %d (%s, lane %s, subject %q) is %s: attempt %d, %d crashes, fence %d, reason %q, error %q", id, j.Kind, j.Lane, j.Subject, j.State,
-		j.Attempt, j.Crashes, j.Fence, Why(j), Message(j))
+		j.Attempt, j.Crashes, j.Fence, ReasonOf(j), Message(j))
 	if j.RunAfter != nil {
 		text += fmt.Sprintf(", due in %s", time.Until(*j.RunAfter).Round(time.Millisecond))
 	}
@@ -166,7 +166,7 @@ func State(t *testing.T, r *runner.Runner, id int64) string {
 		return text + "\nits events: " + err.Error()
 	}
 	for _, e := range events {
-		text += fmt.Sprintf("\n%s %s %s %s", e.At.Format("15:04:05.000"), e.Event, Text(e.Message), e.Fields)
+		text += fmt.Sprintf("\n%s %s %s %s", e.At.Format("15:04:05.000"), e.Event, Deref(e.Message), e.Fields)
 	}
 	blockers, err := r.Admin().Blockers(t.Context(), id)
 	if err != nil {
@@ -192,8 +192,8 @@ func Events(t *testing.T, r *runner.Runner, id int64) []string {
 	return names
 }
 
-// Why returns a job's reason, or an empty string if it has none.
-func Why(j job.Job) job.Reason {
+// ReasonOf returns a job's reason, or an empty string if it has none.
+func ReasonOf(j job.Job) job.Reason {
 	if j.Reason == nil {
 		return ""
 	}
@@ -208,8 +208,8 @@ func Message(j job.Job) string {
 	return *j.Error
 }
 
-// Text returns the string that s points to, or an empty string for nil.
-func Text(s *string) string {
+// Deref returns the string that s points to, or an empty string for nil.
+func Deref(s *string) string {
 	if s == nil {
 		return ""
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// One runs a query and returns its single value.
-func One[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
+// QueryOne runs a query and returns its single value.
+func QueryOne[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
 	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
@@ -48,14 +48,14 @@ func Exec(t Tester, pool *pgxpool.Pool, sql string, args ...any) {
 func Quiet(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Wait(t, "every job has ended", func() bool {
-		return One[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+		return QueryOne[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 }
 
 // Running returns the number of running jobs.
 func Running(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return One[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
+	return QueryOne[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
 }
 
 // Counter counts the claims that are sent over a pool's connections.

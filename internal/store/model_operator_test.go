@@ -29,7 +29,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 	if stop {
 		reason = job.ReasonStopped
 	}
-	event := of(j.lease(), "job.cancelled")
+	event := eventOf(j.lease(), "job.cancelled")
 	event.actor = actor
 	if j.runs() {
 		pod := j.pod
@@ -146,7 +146,7 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 			limit = *j.MaxCrashes
 		}
 		j.crashes++
-		event := of(j.lease(), "job.recovered")
+		event := eventOf(j.lease(), "job.recovered")
 		event.level, event.note = "warn", number(j.crashes)
 		if !j.cancel && j.crashes < limit {
 			m.rest(j)

@@ -159,7 +159,7 @@ func (m *model) note(j *modelJob, to job.State, e modelEvent) {
 }
 
 // of returns an event for a claim.
-func of(l job.Lease, event string) modelEvent {
+func eventOf(l job.Lease, event string) modelEvent {
 	return modelEvent{event: event, podID: l.Pod, fence: &l.Fence}
 }
 

@@ -37,7 +37,7 @@ func (m *model) Finish(podID string, list []store.Ending) map[int64]store.Ended 
 
 // finish ends one claim as its handler requests, unless a cancel request came first.
 func (m *model) finish(j *modelJob, e store.Ending) job.State {
-	event := of(j.lease(), "job."+string(e.State))
+	event := eventOf(j.lease(), "job."+string(e.State))
 	event.text = e.Error
 	switch {
 	case j.cancel:
@@ -60,7 +60,7 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 	if j == nil || j.cancel {
 		return job.ErrLeaseLost
 	}
-	event := of(l, "job.snoozed")
+	event := eventOf(l, "job.snoozed")
 	event.actor, event.level, event.text = "handler", "warn", message
 	if why == "retry" {
 		event.event, event.note = "job.retried", number(j.attempt)
@@ -85,7 +85,7 @@ func (m *model) HandBack(podID string, claims []job.Lease, why string) map[int64
 		if j == nil || j.cancel {
 			continue
 		}
-		event := of(l, "job.handed_back")
+		event := eventOf(l, "job.handed_back")
 		event.text = why
 		m.rest(j)
 		m.move(j, job.Pending, event)
@@ -152,7 +152,7 @@ func (m *model) Emit(l job.Lease, list []store.Emission) error {
 		return job.ErrLeaseLost
 	}
 	for _, one := range list {
-		e := of(l, one.Event)
+		e := eventOf(l, one.Event)
 		e.actor, e.level, e.text = "handler", one.Level, one.Message
 		m.note(j, j.state, e)
 	}
@@ -162,7 +162,7 @@ func (m *model) Emit(l job.Lease, list []store.Emission) error {
 // StaleResult records that a former owner's result was rejected, if the job has a newer claim.
 func (m *model) StaleResult(l job.Lease, what string) {
 	if j := m.jobs[l.JobID]; j != nil && j.live() && j.fence > l.Fence {
-		e := of(l, "job.stale_result")
+		e := eventOf(l, "job.stale_result")
 		e.level, e.text = "warn", what
 		m.note(j, j.state, e)
 	}

@@ -58,10 +58,10 @@ func TestCallResult(t *testing.T) {
 		"no next":          {returns(runner.Then(nil), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
 		"bad next":         {returns(runner.Then(last{}, runner.Submitter("ann")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
 		"bad result":       {returns(runner.Done(func() {}), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
-		"timeout":          {returns(nil, context.Canceled), claim{Context: ended(job.ErrTimeout), MaxAttempts: 1}, job.Failed, job.ReasonTimeout, job.ClassTimeout},
-		"cancelled":        {returns(runner.Then(last{}), nil), claim{Context: ended(job.ErrCancelled)}, job.Cancelled, job.ReasonCancelled, ""},
-		"stopped":          {returns(nil, context.Canceled), claim{Context: ended(job.ErrStopped)}, job.Cancelled, job.ReasonStopped, ""},
-		"shutdown":         {returns(nil, context.Canceled), claim{Context: ended(job.ErrShutdown), MaxAttempts: 1}, job.Pending, "", ""},
+		"timeout":          {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrTimeout), MaxAttempts: 1}, job.Failed, job.ReasonTimeout, job.ClassTimeout},
+		"cancelled":        {returns(runner.Then(last{}), nil), claim{Context: endedContext(job.ErrCancelled)}, job.Cancelled, job.ReasonCancelled, ""},
+		"stopped":          {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrStopped)}, job.Cancelled, job.ReasonStopped, ""},
+		"shutdown":         {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrShutdown), MaxAttempts: 1}, job.Pending, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -78,7 +78,7 @@ func TestCallResult(t *testing.T) {
 }
 
 // ended returns a context that is already cancelled with the given cause.
-func ended(cause error) context.Context {
+func endedContext(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)
 	return ctx
@@ -124,20 +124,20 @@ func TestCallAgreesWithAPod(t *testing.T) {
 			is := is.New(t)
 			run, on := runnertest.Call(t, handler, step{Name: name}, claim{MaxAttempts: 2}), h.Job(ids[name])
 			is.Equal(run.State, on.State)
-			is.Equal(run.Reason, value(on.Reason))
+			is.Equal(run.Reason, valueOf(on.Reason))
 			if on.State != job.Waiting { // the stored job does not have an outcome yet
-				is.Equal(run.Status, value(on.Outcome))
+				is.Equal(run.Status, valueOf(on.Outcome))
 			}
 			is.Equal(string(run.Result), string(on.Result))
 			if on.State == job.Failed {
-				is.Equal(run.Class, value(on.ErrorClass))
-				is.Equal(run.Code, value(on.ErrorCode))
+				is.Equal(run.Class, valueOf(on.ErrorClass))
+				is.Equal(run.Code, valueOf(on.ErrorCode))
 			}
 		})
 	}
 }
 
-func value[T any](p *T) (v T) {
+func valueOf[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
 	}
@@ -268,7 +268,7 @@ func TestCallArgumentEncoding(t *testing.T) {
 		return runner.Done(j.Kind() + string(j.Args.JSON)), nil
 	}, runner.Raw{Name: "mail", JSON: json.RawMessage(`{"to": 1}`)})
 	is.Equal(string(raw.Result), `"mail{\"to\":1}"`)
-	is.True(strings.Contains(failing(t, func(t testing.TB) { runnertest.Call(t, runner.Func[broken](nothing), broken{}) }), "encode the args"))
+	is.True(strings.Contains(failing(t, func(t testing.TB) { runnertest.Call(t, runner.Func[broken](succeed), broken{}) }), "encode the args"))
 }
 
 type moment struct {
@@ -282,7 +282,7 @@ type broken struct{ C chan int }
 
 func (broken) Kind() string { return "broken" }
 
-func nothing(context.Context, *runner.Job[broken]) (*runner.Outcome, error) { return nil, nil }
+func succeed(context.Context, *runner.Job[broken]) (*runner.Outcome, error) { return nil, nil }
 
 func TestCallFailureMessages(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func search(t testing.TB, db Querier, schema string, args job.Args) (found []job
 		wanted = args.Kind()
 	}
 	for _, j := range enqueued(t, db, schema, args.Kind()) {
-		if anything || reflect.DeepEqual(value(j.Args), value(encoded)) {
+		if anything || reflect.DeepEqual(valueOf(j.Args), valueOf(encoded)) {
 			found = append(found, j)
 		}
 	}
@@ -110,7 +110,7 @@ func lines(jobs []job.Job) string {
 }
 
 // value decodes JSON, so that a comparison ignores white space and the order of fields.
-func value(raw json.RawMessage) (v any) {
+func valueOf(raw json.RawMessage) (v any) {
 	_ = json.Unmarshal(raw, &v) // raw was encoded by this package or read from a json column, so it is valid
 	return v
 }

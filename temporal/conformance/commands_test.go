@@ -30,7 +30,7 @@ var commands = []testCase{
 		c, err := w.r.Admin().Cancel(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.Equal(c.State, job.Cancelled)
-		w.Equal(podtest.Why(w.get(id)), job.ReasonCancelled)
+		w.Equal(podtest.ReasonOf(w.get(id)), job.ReasonCancelled)
 		_, err = w.r.Admin().Cancel(w.Context(), id, "ana")
 		w.True(errors.Is(err, job.ErrAlreadyTerminal))
 		w.Equal(seen.String(), "")
@@ -47,7 +47,7 @@ var commands = []testCase{
 		w.True(errors.Is(receive(w, causes), job.ErrCancelled))
 		j := w.ended(id)
 		w.Equal(j.State, job.Cancelled)
-		w.Equal(podtest.Why(j), job.ReasonCancelled)
+		w.Equal(podtest.ReasonOf(j), job.ReasonCancelled)
 		w.Equal(string(j.Result), "")
 		w.Equal(len(w.ids("never")), 0)
 	}},
@@ -66,7 +66,7 @@ var commands = []testCase{
 			cause = job.ErrLeaseLost
 		}
 		w.True(errors.Is(receive(w, causes), cause))
-		w.Equal(podtest.Why(w.ended(id)), job.ReasonStopped)
+		w.Equal(podtest.ReasonOf(w.ended(id)), job.ReasonStopped)
 		w.Equal(len(w.ids("never")), 0)
 	}},
 	{name: "a job is cancelled between two attempts", run: func(w *world) {

@@ -13,7 +13,7 @@ import (
 // drains are the cases about pods that stop or are drained. Package faults kills processes instead.
 var drains = []testCase{
 	{name: "a pod that stops waits for its handlers", differs: "When a pod stops, its handlers finish, and another pod writes the ends of their jobs", run: func(w *world) {
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		began := make(chan struct{})
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) {
 			close(began)
@@ -99,7 +99,7 @@ var drains = []testCase{
 	}},
 	{name: "a running job of a drained pod continues", differs: "When a pod is drained, its handlers get `ShutdownGrace`; then their jobs run on other pods", run: func(w *world) {
 		w.o = runner.Options{Name: "first", ShutdownGrace: 300 * time.Millisecond}
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		began, causes := make(chan struct{}), make(chan error, 1)
 		w.handle("a", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			close(began)

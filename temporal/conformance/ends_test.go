@@ -21,7 +21,7 @@ var ends = []testCase{
 		j := w.ended(w.enqueue(of("a", `{"n":12345678901234567890,"text":"Ünï€ \" \\ \n"}`)))
 		w.Equal(j.State, job.Succeeded)
 		w.Equal(string(j.Result), `{"n":12345678901234567890,"text":"Ünï€ \" \\ \n"}`)
-		w.Equal(podtest.Why(j), job.ReasonOK)
+		w.Equal(podtest.ReasonOf(j), job.ReasonOK)
 		w.Equal(*j.Outcome, job.OK)
 		w.Equal(j.Attempt, 1)
 		w.True(j.StartedAt != nil && j.FinishedAt != nil && !j.StartedAt.Before(j.CreatedAt) && !j.FinishedAt.Before(*j.StartedAt))
@@ -59,7 +59,7 @@ var ends = []testCase{
 		w.Equal(len(large.Result), 1<<20)
 		j := w.ended(w.enqueue(of("a", "1048575")))
 		w.Equal(j.State, job.Failed)
-		w.Equal(podtest.Why(j), job.ReasonResultTooLarge)
+		w.Equal(podtest.ReasonOf(j), job.ReasonResultTooLarge)
 		w.Equal(*j.ErrorClass, job.ClassUnstorable)
 		w.Equal(j.Attempt, 1)
 	}},
@@ -71,7 +71,7 @@ var ends = []testCase{
 		w.start()
 		j := w.ended(w.enqueue(of("page", `{"number":"one"}`)))
 		w.Equal(j.State, job.Failed)
-		w.Equal(podtest.Why(j), job.ReasonInvalidArgs)
+		w.Equal(podtest.ReasonOf(j), job.ReasonInvalidArgs)
 		w.Equal(*j.ErrorClass, job.ClassInvalidArgs)
 		w.Equal(j.Attempt, 1)
 	}},
@@ -81,10 +81,10 @@ var ends = []testCase{
 		id := w.enqueue(of("a"))
 		j := w.ended(id)
 		w.Equal(j.State, job.Failed)
-		w.Equal(podtest.Why(j), job.ReasonError)
+		w.Equal(podtest.ReasonOf(j), job.ReasonError)
 		w.Equal(podtest.Message(j), "no money")
 		w.Equal(*j.ErrorClass, job.ClassError)
-		w.Equal(podtest.Text(j.ErrorCode), "card_declined")
+		w.Equal(podtest.Deref(j.ErrorCode), "card_declined")
 		_, err := runner.Result[int](w.Context(), w.r, id)
 		end, ok := errors.AsType[*job.EndError](err)
 		w.True(ok)
@@ -117,7 +117,7 @@ var ends = []testCase{
 		j := w.ended(w.enqueue(of("a")))
 		w.True(errors.Is(receive(w, causes), job.ErrTimeout))
 		w.Equal(j.State, job.Failed)
-		w.Equal(podtest.Why(j), job.ReasonTimeout)
+		w.Equal(podtest.ReasonOf(j), job.ReasonTimeout)
 		w.Equal(*j.ErrorClass, job.ClassTimeout)
 	}},
 	{name: "an outcome that is wrong fails the job", run: func(w *world) {

@@ -107,7 +107,7 @@ var failures = []testCase{
 	}},
 	{name: "a job that is too old fails and is followed", run: func(w *world) {
 		w.o = runner.Options{MaxAge: time.Second}
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("a", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {
 			case <-hold:
@@ -123,7 +123,7 @@ var failures = []testCase{
 			w.NoErr(w.r.Maintain(w.Context()))
 			return w.get(id).State.Terminal()
 		})
-		w.Equal(podtest.Why(w.get(id)), job.ReasonDeadline)
+		w.Equal(podtest.ReasonOf(w.get(id)), job.ReasonDeadline)
 		open()
 		w.wait("the follower has been submitted", func() bool { return len(w.ids("after")) == 1 })
 		w.Equal(len(w.ids("after")), 1)

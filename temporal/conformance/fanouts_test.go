@@ -32,7 +32,7 @@ var fanOuts = []testCase{
 		w.Equal(len(w.ids("child")), 50)
 	}},
 	{name: "a parent waits without a slot", run: func(w *world) {
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("parent", returns(func() *runner.Outcome { return runner.FanOut(children("child", 3)...) }))
 		w.handle("child", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) == "3" {
@@ -104,7 +104,7 @@ var fanOuts = []testCase{
 		w.Equal(string(w.only("join").Result), "[8,1]")
 		parent := w.get(id)
 		w.Equal(*parent.Outcome, job.Warning)
-		w.Equal(podtest.Why(parent), job.ReasonChildrenFailed)
+		w.Equal(podtest.ReasonOf(parent), job.ReasonChildrenFailed)
 	}},
 	{name: "a job whose children all fail has failed, and nothing follows", run: func(w *world) {
 		w.handle("parent", returns(func() *runner.Outcome { return runner.FanOut(children("child", 3)...).Join(of("join")) }))
@@ -113,7 +113,7 @@ var fanOuts = []testCase{
 		w.start()
 		id := w.enqueue(of("parent"))
 		w.Equal(w.over(id), job.PipelineFailed)
-		w.Equal(podtest.Why(w.get(id)), job.ReasonChildrenFailed)
+		w.Equal(podtest.ReasonOf(w.get(id)), job.ReasonChildrenFailed)
 		w.Equal(len(w.ids("join")), 0)
 	}},
 	{name: "a join that always runs sees that all branches failed", run: func(w *world) {
@@ -136,7 +136,7 @@ var fanOuts = []testCase{
 		id := w.enqueue(of("parent"))
 		j := w.ended(id)
 		w.Equal(j.State, job.Failed)
-		w.Equal(podtest.Why(j), job.ReasonChildrenFailed)
+		w.Equal(podtest.ReasonOf(j), job.ReasonChildrenFailed)
 		for _, child := range w.ids("hangs") {
 			w.Equal(w.ended(child).State, job.Cancelled)
 		}

@@ -77,7 +77,7 @@ var observations = []testCase{
 		w.Equal(string(w.inState(id, job.Succeeded).Result), "2")
 	}},
 	{name: "progress is visible while the job runs", differs: "The progress of a running job is in Temporal, and in PostgreSQL once the job has ended", run: func(w *world) {
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			j.Progress(3, 7)
 			j.Message("reading")
@@ -88,14 +88,14 @@ var observations = []testCase{
 		id := w.enqueue(of("a"))
 		w.wait("the progress is visible", func() bool {
 			p := w.progress(w.get(id))
-			return p != nil && p.Done != nil && *p.Done == 3 && *p.Total == 7 && podtest.Text(p.Message) == "reading"
+			return p != nil && p.Done != nil && *p.Done == 3 && *p.Total == 7 && podtest.Deref(p.Message) == "reading"
 		})
 		open()
 		p := w.ended(id).Progress
 		w.True(p != nil && *p.Done == 3 && *p.Total == 7)
 	}},
 	{name: "an event is visible while the job runs", differs: "The events of a handler are written with the end of its run", run: func(w *world) {
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		emitted := make(chan error, 1)
 		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			emitted <- j.Emit(ctx, "page.read", "info", "page 1", nil)
@@ -126,7 +126,7 @@ var observations = []testCase{
 		w.start()
 		for n, kind := range []string{"write", "tx"} {
 			j := w.ended(w.enqueue(of(kind)))
-			rows := podtest.One[int](w, w.pool, `select count(*) from rows`)
+			rows := podtest.QueryOne[int](w, w.pool, `select count(*) from rows`)
 			if w.temporal() {
 				w.Equal(j.State, job.Failed)
 				w.True(strings.Contains(podtest.Message(j), "idempotently")) // the error contains advice
@@ -176,7 +176,7 @@ var observations = []testCase{
 			if e.Event == "page.read" {
 				var fields struct{ N int }
 				w.NoErr(json.Unmarshal(e.Fields, &fields))
-				w.True(fields.N == n && podtest.Text(e.Message) == fmt.Sprint("page ", n))
+				w.True(fields.N == n && podtest.Deref(e.Message) == fmt.Sprint("page ", n))
 				n++
 			}
 		}

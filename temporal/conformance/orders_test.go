@@ -59,7 +59,7 @@ var orders = []testCase{
 	}},
 	{name: "one job of a subject runs at a time", run: func(w *world) {
 		var running atomic.Int64
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if running.Add(1) > 1 {
 				return nil, errors.New("two jobs of a subject run")
@@ -82,7 +82,7 @@ var orders = []testCase{
 	}},
 	{name: "different subjects run concurrently", run: func(w *world) {
 		var running atomic.Int64
-		both, meet := podtest.Gate(w.T)
+		both, meet := podtest.Latch(w.T)
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) {
 			if running.Add(1) == 2 {
 				meet()
@@ -98,7 +98,7 @@ var orders = []testCase{
 	}},
 	{name: "a lane's slots limit its running jobs", differs: "A job that waits for a slot of its lane is shown as due", run: func(w *world) {
 		var running, most atomic.Int64
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) {
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)
@@ -133,7 +133,7 @@ var orders = []testCase{
 		id := w.enqueue(of("a"), runner.Delay(700*time.Millisecond))
 		j := w.get(id)
 		w.Equal(j.State, job.Pending)
-		w.Equal(podtest.Why(j), job.ReasonScheduled)
+		w.Equal(podtest.ReasonOf(j), job.ReasonScheduled)
 		w.True(j.RunAfter != nil)
 		w.Equal(w.ended(id).State, job.Succeeded)
 		w.True(!time.Unix(0, began.Load()).Before(*j.RunAfter))

@@ -37,7 +37,7 @@ var retries = []testCase{
 		w.start()
 		j := w.ended(w.enqueue(of("a"), runner.Subject("s"), runner.Priority(7)))
 		w.Equal(j.State, job.Failed)
-		w.Equal(podtest.Why(j), job.ReasonAttemptsExhausted)
+		w.Equal(podtest.ReasonOf(j), job.ReasonAttemptsExhausted)
 		w.Equal(podtest.Message(j), "try 3")
 		w.Equal(j.Attempt, 3)
 		w.True(j.Subject == "s" && j.Priority == 7)
@@ -88,7 +88,7 @@ var retries = []testCase{
 		w.wait("the retry is planned", func() bool { return w.count(id, "job.retried") == 1 })
 		j := w.get(id)
 		w.Equal(j.State, job.Pending)
-		w.Equal(podtest.Why(j), job.ReasonRetry)
+		w.Equal(podtest.ReasonOf(j), job.ReasonRetry)
 		w.True(time.Until(*j.RunAfter) > 59*time.Minute)
 		w.Equal(w.ended(w.enqueue(of("a"))).State, job.Succeeded)
 		_, err = w.r.Admin().Cancel(w.Context(), id, "ana")
@@ -99,7 +99,7 @@ var retries = []testCase{
 		w.start()
 		j := w.ended(w.enqueue(of("a")))
 		w.Equal(j.Attempt, 1)
-		w.Equal(podtest.Why(j), job.ReasonError)
+		w.Equal(podtest.ReasonOf(j), job.ReasonError)
 		w.Equal(podtest.Message(j), "ingest: no such file")
 	}},
 	{name: "a retryable error is retried without a policy", run: func(w *world) {
@@ -107,14 +107,14 @@ var retries = []testCase{
 		w.start()
 		j := w.ended(w.enqueue(of("a")))
 		w.Equal(j.Attempt, 10)
-		w.Equal(podtest.Why(j), job.ReasonAttemptsExhausted)
+		w.Equal(podtest.ReasonOf(j), job.ReasonAttemptsExhausted)
 	}},
 	{name: "a job's limit of attempts overrides its kind's", run: func(w *world) {
 		w.handle("a", fails(errors.New("no")), runner.Retry(5, soon))
 		w.start()
 		j := w.ended(w.enqueue(of("a"), runner.MaxAttempts(2)))
 		w.Equal(j.Attempt, 2)
-		w.Equal(podtest.Why(j), job.ReasonAttemptsExhausted)
+		w.Equal(podtest.ReasonOf(j), job.ReasonAttemptsExhausted)
 	}},
 	{name: "a timeout is a failed attempt", run: func(w *world) {
 		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {

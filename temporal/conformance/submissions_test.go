@@ -32,7 +32,7 @@ var submissions = []testCase{
 		w.Equal(ran.Load(), int64(1))
 	}},
 	{name: "a unique key is held while its job is active", run: func(w *world) {
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil })
 		w.start()
 		first := w.enqueue(of("a"), runner.Unique("k", runner.WhileActive))
@@ -45,7 +45,7 @@ var submissions = []testCase{
 		w.Equal(w.ended(second).State, job.Succeeded)
 	}},
 	{name: "a unique key is free once its job has started, if it is held only while pending", run: func(w *world) {
-		hold, open := podtest.Gate(w.T)
+		hold, open := podtest.Latch(w.T)
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil })
 		w.start()
 		first := w.enqueue(of("a"), runner.Unique("k", runner.WhilePending), runner.Delay(300*time.Millisecond))
@@ -89,7 +89,7 @@ var submissions = []testCase{
 		ids, err := w.r.EnqueueMany(w.Context(), children("a", 300))
 		w.NoErr(err)
 		w.wait("all jobs have ended", func() bool {
-			return podtest.One[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) == len(ids)
+			return podtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) == len(ids)
 		})
 		w.Equal(ran.Load(), int64(300))
 	}},
@@ -100,7 +100,7 @@ var submissions = []testCase{
 		_, err := w.r.Admin().SetSchedule(w.Context(), "often", job.ScheduleChange{Expression: &every, Kind: &kind}, "ana")
 		w.NoErr(err)
 		w.wait("two occurrences have succeeded", func() bool {
-			return podtest.One[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) >= 2
+			return podtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) >= 2
 		})
 		w.NoErr(w.r.Admin().DeleteSchedule(w.Context(), "often", "ana"))
 		for _, id := range w.ids("a") {

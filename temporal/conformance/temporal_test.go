@@ -84,7 +84,7 @@ func (w *world) handleElsewhere(kind string, handler does, options ...runner.Han
 // onlyInPods returns a handler for a pod that must not be called in Temporal lanes.
 func (w *world) onlyInPods(handler does) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		if name := podtest.One[string](w.T, w.pool, `select engine from trapeze.lanes where name = $1`, j.Lane()); name != job.EnginePostgreSQL {
+		if name := podtest.QueryOne[string](w.T, w.pool, `select engine from trapeze.lanes where name = $1`, j.Lane()); name != job.EnginePostgreSQL {
 			w.Errorf("a pod called the handler of job %d in lane %s", j.ID(), j.Lane())
 		}
 		return handler(ctx, j)

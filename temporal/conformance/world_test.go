@@ -26,7 +26,7 @@ type (
 )
 
 // of returns a job of a kind with the given JSON as arguments.
-var of = podtest.Of
+var of = podtest.RawArgs
 
 // engine is an engine under test.
 type engine struct {
@@ -69,7 +69,7 @@ func (w *world) temporal() bool { return w.engine.name != job.EnginePostgreSQL }
 // pod returns another pod, which the case must start. The pod closes when the case ends.
 func (w *world) pod() *runner.Runner {
 	w.Helper()
-	r := podtest.Make(w.T, w.pool, w.o, nil)
+	r := podtest.New(w.T, w.pool, w.o, nil)
 	if w.engine.open != nil {
 		w.engine.open(w, r)
 	}

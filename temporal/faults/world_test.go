@@ -83,7 +83,7 @@ func (w *world) start(name, failpoints string) *process {
 		if !p.alive() {
 			w.Fatal(name + " has ended")
 		}
-		return podtest.One[bool](w, w.pool, `select exists (select from trapeze.pods where name = $1 and closed_at is null)`, name)
+		return podtest.QueryOne[bool](w, w.pool, `select exists (select from trapeze.pods where name = $1 and closed_at is null)`, name)
 	})
 	return p
 }
@@ -172,7 +172,7 @@ func (w *world) load(n, millis int) {
 // endedJobs returns the number of jobs that have ended.
 func (w *world) endedJobs() int {
 	w.Helper()
-	return podtest.One[int](w, w.pool, `select count(*) from trapeze.done`)
+	return podtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done`)
 }
 
 // handedOver makes a job due again immediately if its start has not been recorded, as if its forwarder had died half a minute ago.
@@ -186,7 +186,7 @@ func (w *world) finish() {
 	w.Helper()
 	w.wait("every job has ended", func() bool {
 		w.handedOver()
-		return podtest.One[int](w, w.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+		return podtest.QueryOne[int](w, w.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 	podtest.CheckHistory(w, w.pool, w.client)
 	for _, id := range w.first {
@@ -204,6 +204,6 @@ func (w *world) finish() {
 	for _, text := range wrong {
 		w.Error(text)
 	}
-	w.Logf("%d jobs ended after %d calls of handlers, %d crashes", w.endedJobs(), podtest.One[int](w, w.pool, `select count(*) from starts`),
-		podtest.One[int](w, w.pool, `select coalesce(sum(crashes), 0) from trapeze.done`))
+	w.Logf("%d jobs ended after %d calls of handlers, %d crashes", w.endedJobs(), podtest.QueryOne[int](w, w.pool, `select count(*) from starts`),
+		podtest.QueryOne[int](w, w.pool, `select coalesce(sum(crashes), 0) from trapeze.done`))
 }

@@ -235,10 +235,10 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 	w := &world{t: t, wall: e.wall, config: podConfig{Schema: e.schema, Pooled: e.pooler > 0 && !e.hidden}}
 	text := strings.NewReplacer("@db", name, "@role", name, "@schema", w.schema())
 	cluster := pgtest.Connect(t, server.URL())
-	if version := podtest.One[int](t, cluster, "select current_setting('server_version_num')::int / 10000"); version < e.since {
+	if version := podtest.QueryOne[int](t, cluster, "select current_setting('server_version_num')::int / 10000"); version < e.since {
 		t.Skipf("PostgreSQL %d does not have this setting: run this test with PGBIN of version %d or newer", version, e.since)
 	}
-	if locale := "en_US.UTF-8"; strings.Contains(e.create, locale) && !podtest.One[bool](t, cluster, "select exists (select from pg_collation where collname = 'en_US.utf8')") {
+	if locale := "en_US.UTF-8"; strings.Contains(e.create, locale) && !podtest.QueryOne[bool](t, cluster, "select exists (select from pg_collation where collname = 'en_US.utf8')") {
 		t.Skip("the operating system has no locale en_US.UTF-8: create it before the server's initdb, with localedef -i en_US -f UTF-8 en_US.UTF-8")
 	}
 	podtest.Exec(t, cluster, text.Replace("create role @role login password 'secret'"))

@@ -318,7 +318,7 @@ func (w *world) check() {
 		{"jobs in two places", `select count(*) from (select id from (select id from trapeze.live union all select id from trapeze.parked
 			union all select id from trapeze.done) p group by id having count(*) > 1) s`},
 	} {
-		if n := podtest.One[int](t, w.admin, w.sql(c.sql)); n != 0 {
+		if n := podtest.QueryOne[int](t, w.admin, w.sql(c.sql)); n != 0 {
 			t.Errorf("%s: %d", c.what, n)
 		}
 	}

@@ -23,7 +23,7 @@ func TestReportOfJobRunningAgain(t *testing.T) {
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", MaxAttempts: 2})
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
@@ -53,7 +53,7 @@ func TestJobTimeoutAcrossWorkerStreams(t *testing.T) {
 	hour := time.Hour
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
 	w.keepBeating(t, r)
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	w.cut()
 	podtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // as if it had been running for two hours
@@ -61,7 +61,7 @@ func TestJobTimeoutAcrossWorkerStreams(t *testing.T) {
 	pgtest.Wait(t, "its timeout has expired", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
 	_, err := w.reports(t, r, a, nil, errors.New("ended early"))
 	is.NoErr(err)
-	is.Equal(podtest.Why(podtest.Get(t, r, a.ID)), job.ReasonTimeout)
+	is.Equal(podtest.ReasonOf(podtest.Get(t, r, a.ID)), job.ReasonTimeout)
 }
 
 func TestReportedKindOnOtherPod(t *testing.T) {
@@ -71,8 +71,8 @@ func TestReportedKindOnOtherPod(t *testing.T) {
 	w := newFar()
 	w.connect(t, first, 1, "far", "next")
 	w.keepBeating(t, first)
-	id := foreign(t, first, podtest.Of("far"))
-	_, err := w.reports(t, second, w.takes(t, first), runner.Then(podtest.Of("next")), nil)
+	id := foreign(t, first, podtest.RawArgs("far"))
+	_, err := w.reports(t, second, w.takes(t, first), runner.Then(podtest.RawArgs("next")), nil)
 	is.NoErr(err)
 	j := podtest.Get(t, second, id)
 	is.Equal(podtest.Message(j), "")
@@ -87,7 +87,7 @@ func TestConflictingResultOnStreamPod(t *testing.T) {
 	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
-	foreign(t, first, podtest.Of("far"))
+	foreign(t, first, podtest.RawArgs("far"))
 	a := w.takes(t, first)
 	_, err := w.reports(t, second, a, runner.Done(1), nil)
 	is.NoErr(err)

@@ -46,7 +46,7 @@ func TestBusyPodConnectionLimit(t *testing.T) {
 	var took []time.Duration // how long each submission took
 	again(func() {
 		began := time.Now()
-		if _, err := r.Enqueue(ctx, podtest.Of("local")); err == nil {
+		if _, err := r.Enqueue(ctx, podtest.RawArgs("local")); err == nil {
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, time.Since(began))
@@ -65,12 +65,12 @@ func TestBusyPodConnectionLimit(t *testing.T) {
 	})
 	most := 0
 	for began := time.Now(); time.Since(began) < 4*time.Second; {
-		id := foreign(t, r, podtest.Of("far"))
+		id := foreign(t, r, podtest.RawArgs("far"))
 		a := w.takes(t, r)
 		_, err := w.reports(t, r, a, runner.Done(1), nil)
 		is.NoErr(err)
-		is.Equal(podtest.Ended(t, r, id).State, job.Succeeded)
-		open := podtest.One[int](t, admin, `select count(*) from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`)
+		is.Equal(podtest.WaitEnded(t, r, id).State, job.Succeeded)
+		open := podtest.QueryOne[int](t, admin, `select count(*) from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`)
 		most = max(most, open)
 	}
 	stop()

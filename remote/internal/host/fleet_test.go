@@ -20,7 +20,7 @@ func TestRemoteHandlersClaimMissing(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
 	pool := inside.Of(r).Store.Pool()
-	id := foreign(t, r, podtest.Of("far"))
+	id := foreign(t, r, podtest.RawArgs("far"))
 	first := w.takes(t, r)
 	podtest.Exec(t, pool, podtest.TakesClaim, id)
 	pgtest.Wait(t, "the worker is notified", func() bool {
@@ -34,7 +34,7 @@ func TestRemoteHandlersClaimMissing(t *testing.T) {
 	is.True(again.Fence > first.Fence)
 	_, err := w.reports(t, r, again, runner.Done("accepted"), nil)
 	is.NoErr(err)
-	is.Equal(string(podtest.Ended(t, r, id).Result), `"accepted"`)
+	is.Equal(string(podtest.WaitEnded(t, r, id).Result), `"accepted"`)
 }
 
 func TestEndCountOfRemoteJob(t *testing.T) {
@@ -45,11 +45,11 @@ func TestEndCountOfRemoteJob(t *testing.T) {
 	w := newFar()
 	w.connect(t, a, 1, "far")
 	w.keepBeating(t, a)
-	id := foreign(t, a, podtest.Of("far"))
+	id := foreign(t, a, podtest.RawArgs("far"))
 	claim := w.takes(t, a)
 	_, err := w.reports(t, b, claim, runner.Done(1), nil) // although pod a serves the stream
 	is.NoErr(err)
-	podtest.Ended(t, a, id)
+	podtest.WaitEnded(t, a, id)
 	_, err = w.reports(t, a, claim, runner.Done(1), nil) // the repeated report finds the job finished
 	is.NoErr(err)
 	podtest.AllCounted(t, pool, a, b)
@@ -65,15 +65,15 @@ func TestReportedRemoteErrorClass(t *testing.T) {
 		{"", "", "error", ""},                     // as sent by an earlier version
 		{"crash_limit", "a\x00b", "error", "a_b"}, // a class that only a pod can assign
 	} {
-		id := foreign(t, r, podtest.Of("far"))
+		id := foreign(t, r, podtest.RawArgs("far"))
 		a := w.takes(t, r)
 		_, err := hostOf(r).Report(t.Context(), w.id, owner, host.Report{Claim: claimOf(a), Err: errors.New("no"), Class: job.ErrorClass(c.class), Code: c.code})
 		is.NoErr(err)
 		w.mu.Lock()
 		delete(w.runs, a.ID)
 		w.mu.Unlock()
-		j := podtest.Ended(t, r, id)
+		j := podtest.WaitEnded(t, r, id)
 		is.Equal(string(*j.ErrorClass), c.want)
-		is.Equal(podtest.Text(j.ErrorCode), c.wantCode)
+		is.Equal(podtest.Deref(j.ErrorCode), c.wantCode)
 	}
 }

@@ -37,11 +37,11 @@ func TestRemoteClaimsWhileQueueClosed(t *testing.T) {
 	w, late := newFar(), newFar()
 	w.connect(t, r, 2, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	_, err := other.Admin().Pause(t.Context(), "ops") // pausing the queue on one pod also affects the other
 	is.NoErr(err)
-	id := foreign(t, r, podtest.Of("far"))
+	id := foreign(t, r, podtest.RawArgs("far"))
 	before := settled(t, &claims.Claims) // the pod may need a moment to notice the pause, and claims in flight need a moment to finish
 	is.True(before > 0)                  // the counter works
 	late.connect(t, r, 2, "far")         // a worker that connects while the queue is paused

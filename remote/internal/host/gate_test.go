@@ -20,8 +20,8 @@ func TestRemoteNextStepWithoutNotifications(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, podtest.Of("far"))
-	_, err := w.reports(t, r, w.takes(t, r), runner.Then(podtest.Of("local")), nil)
+	foreign(t, r, podtest.RawArgs("far"))
+	_, err := w.reports(t, r, w.takes(t, r), runner.Then(podtest.RawArgs("local")), nil)
 	is.NoErr(err)
 	pgtest.Wait(t, "the step has run here", func() bool {
 		list, err := inside.Of(r).Store.Pool().Query(t.Context(), `select from trapeze.done where (select j.kind from trapeze.jobs j where j.id = done.id) = 'local'`)

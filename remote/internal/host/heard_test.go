@@ -32,7 +32,7 @@ func TestJobsOfUnnoticedDepartedWorker(t *testing.T) {
 	w.connect(t, first, 2, "other") // another kind, so that this stream claims none of the jobs below
 	old := w.session
 	w.connect(t, second, 2, "far") // the first pod has not noticed that its connection to the worker is broken
-	foreign(t, second, podtest.Of("far"))
+	foreign(t, second, podtest.RawArgs("far"))
 	a := w.takes(t, second)
 	select {
 	case <-old.Over():
@@ -51,8 +51,8 @@ func TestRemoteWorkerHeartbeatDuringReconnect(t *testing.T) {
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
 	w := newFar()
 	w.connect(t, r, 2, "far")
-	foreign(t, r, podtest.Of("far"))
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a, b := w.takes(t, r), w.takes(t, r)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
@@ -100,7 +100,7 @@ func TestRemoteHandlerCancelCause(t *testing.T) {
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)

@@ -21,7 +21,7 @@ func TestRemoteWorkerAssignmentAndReport(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 2, runner.Options{})
 
-	id := foreign(t, r, podtest.Of("far", `{"n":1}`))
+	id := foreign(t, r, podtest.RawArgs("far", `{"n":1}`))
 	a := w.takes(t, r)
 	is.Equal(a.ID, id)
 	is.Equal(a.Fence, int64(1))
@@ -49,11 +49,11 @@ func TestRemoteWorkerNextStep(t *testing.T) {
 	w, other := newFar(), newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	first := foreign(t, r, podtest.Of("far"), runner.Subject("s"))
+	first := foreign(t, r, podtest.RawArgs("far"), runner.Subject("s"))
 	a := w.takes(t, r)
 	other.connect(t, r, 5, "far")
 	other.keepBeating(t, r)
-	_, err := w.reports(t, r, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
+	_, err := w.reports(t, r, a, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	b := w.takes(t, r)
 	is.Equal(b.Path, "fast") // started as it was inserted, in the commit that ended its parent
@@ -69,7 +69,7 @@ func TestRemoteWorkerFreeSlots(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	for range 10 {
-		foreign(t, r, podtest.Of("far"))
+		foreign(t, r, podtest.RawArgs("far"))
 	}
 	w := newFar()
 	w.connect(t, r, 3, "far")
@@ -78,12 +78,12 @@ func TestRemoteWorkerFreeSlots(t *testing.T) {
 	for range 3 {
 		list = append(list, w.takes(t, r))
 	}
-	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 	is.Equal(len(w.sent), 0) // no jobs are queued beyond its slots
 	_, err := w.reports(t, r, list[0], nil, nil)
 	is.NoErr(err)
 	w.takes(t, r)
-	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 }
 
 func TestUnacknowledgedRemoteJobs(t *testing.T) {
@@ -92,7 +92,7 @@ func TestUnacknowledgedRemoteJobs(t *testing.T) {
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	id := foreign(t, r, podtest.Of("far"))
+	id := foreign(t, r, podtest.RawArgs("far"))
 	lost := <-w.sent // never listed in a heartbeat
 	j := podtest.InState(t, r, id, job.Pending)
 	is.Equal(j.Attempt, 0) // the undelivered job does not count as an attempt
@@ -116,7 +116,7 @@ func TestSilentRemoteWorkerTakeover(t *testing.T) {
 	r := podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	id := foreign(t, r, podtest.Of("far"))
+	id := foreign(t, r, podtest.RawArgs("far"))
 	old := w.takes(t, r) // from now on, this worker is frozen
 	second := newFar()
 	second.connect(t, r, 1, "far")
@@ -141,7 +141,7 @@ func TestRemoteWorkerReportsForeignJob(t *testing.T) {
 	w, other := newFar(), newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	other.connect(t, r, 1, "none")
 	_, err := other.reports(t, r, a, nil, nil)
@@ -163,7 +163,7 @@ func TestRemoteWorkerReportsForeignJob(t *testing.T) {
 func TestRemoteCancelAndStop(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 2, runner.Options{})
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
 	is.NoErr(err)
@@ -172,7 +172,7 @@ func TestRemoteCancelAndStop(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, r, a.ID).State, job.Cancelled)
 
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	b := w.takes(t, r)
 	_, err = r.Admin().Stop(t.Context(), b.ID, "ops")
 	is.NoErr(err)

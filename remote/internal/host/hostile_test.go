@@ -21,7 +21,7 @@ func TestWorkerIDSpelling(t *testing.T) {
 	r, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	for _, id := range []string{strings.ToUpper(w.id), "{" + w.id + "}", "urn:uuid:" + w.id, strings.ReplaceAll(w.id, "-", ""), w.id + "\x00", "", strings.Repeat("x", 1<<20)} {
 		for _, to := range []*runner.Runner{r, other} {
@@ -43,7 +43,7 @@ func TestProgressThroughOtherPod(t *testing.T) {
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
-	id := foreign(t, serves, podtest.Of("far"))
+	id := foreign(t, serves, podtest.RawArgs("far"))
 	a := w.takes(t, serves)
 	for _, text := range []string{"a\x00b", strings.Repeat("é", 1<<20)} {
 		_, err := hostOf(other).Heartbeat(t.Context(), w.id, owner, host.Beat{Running: []host.Listed{{Claim: claimOf(a), Progress: &job.Progress{Message: &text}}}})
@@ -59,7 +59,7 @@ func TestMetricsOfUnusedWorkerKinds(t *testing.T) {
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far", "never", "nor-this")
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	_, err := w.reports(t, r, w.takes(t, r), nil, nil)
 	is.NoErr(err)
 	kinds := map[string]float64{}

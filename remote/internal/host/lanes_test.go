@@ -23,7 +23,7 @@ func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	stop := w.keepBeating(t, first)
-	foreign(t, first, podtest.Of("far"), runner.Lane("gpu"))
+	foreign(t, first, podtest.RawArgs("far"), runner.Lane("gpu"))
 	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
 	is.NoErr(err)
 	stop()
@@ -31,7 +31,7 @@ func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 	w.cut()
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)
-	foreign(t, first, podtest.Of("far"), runner.Lane("gpu"))
+	foreign(t, first, podtest.RawArgs("far"), runner.Lane("gpu"))
 	_, err = w.reports(t, second, w.takes(t, second), nil, nil)
 	is.NoErr(err)
 }
@@ -44,8 +44,8 @@ func TestStoppingRemoteWorkerUnusedSlots(t *testing.T) {
 	w, other := newFar(), newFar()
 	w.connect(t, r, 2, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
-	foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
+	foreign(t, r, podtest.RawArgs("far"), runner.Lane("gpu"))
+	foreign(t, r, podtest.RawArgs("far"), runner.Lane("gpu"))
 	a, b := w.takes(t, r), w.takes(t, r)
 	list := []host.Listed{{Claim: claimOf(a)}, {Claim: claimOf(b)}}
 	_, err := hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Running: list, Draining: true})
@@ -54,6 +54,6 @@ func TestStoppingRemoteWorkerUnusedSlots(t *testing.T) {
 	is.NoErr(err)
 	other.connect(t, r, 2, "far")
 	other.keepBeating(t, r)
-	id := foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
+	id := foreign(t, r, podtest.RawArgs("far"), runner.Lane("gpu"))
 	is.Equal(other.takes(t, r).ID, id) // while the first worker finishes its last job
 }

@@ -20,9 +20,9 @@ func TestWorkerHeartbeatToOtherPod(t *testing.T) {
 	w := newFar()
 	w.connect(t, serves, 1, "far")
 	w.keepBeating(t, other) // all heartbeats go to the other pod, as they might behind a load balancer
-	id := foreign(t, serves, podtest.Of("far"))
+	id := foreign(t, serves, podtest.RawArgs("far"))
 	a := w.takes(t, other)
-	is.Equal(podtest.One[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
+	is.Equal(podtest.QueryOne[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
 	case <-w.session.Stopped():
 		t.Fatal("the stream was closed")
@@ -44,7 +44,7 @@ func TestJobAfterFailedSend(t *testing.T) {
 		w.ackWithin = time.Hour
 		w.sending = func() error { <-listed; return errors.New("the stream broke") }
 		w.connect(t, serves, 1, "far")
-		id := foreign(t, serves, podtest.Of("far"))
+		id := foreign(t, serves, podtest.RawArgs("far"))
 		heard := serves
 		if through == "another pod" {
 			heard = other
@@ -65,12 +65,12 @@ func TestJobReportedBeforeListing(t *testing.T) {
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
-	foreign(t, serves, podtest.Of("far"))
+	foreign(t, serves, podtest.RawArgs("far"))
 	a := <-w.sent // reported before any heartbeat lists it
 	_, err := w.reports(t, other, a, nil, nil)
 	is.NoErr(err)
 	w.keepBeating(t, other)
-	next := foreign(t, serves, podtest.Of("far"))
+	next := foreign(t, serves, podtest.RawArgs("far"))
 	is.Equal(w.takes(t, other).ID, next) // its slot is free again
 	select {
 	case <-w.session.Stopped():
@@ -87,13 +87,13 @@ func TestSlotAfterReportElsewhere(t *testing.T) {
 	w.ackWithin = time.Hour // no missing job is treated as lost during the test
 	w.connect(t, serves, 1, "far")
 	for range 3 {
-		foreign(t, serves, podtest.Of("far"))
+		foreign(t, serves, podtest.RawArgs("far"))
 		a := w.takes(t, serves)
 		_, err := w.reports(t, other, a, nil, nil)
 		is.NoErr(err)
 		w.beats(t, serves)
 	}
-	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
+	is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
 }
 
 func TestNudgeForEndingRemoteHandler(t *testing.T) {
@@ -102,7 +102,7 @@ func TestNudgeForEndingRemoteHandler(t *testing.T) {
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	is.Equal(len(w.nudges), 0)
 	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")

@@ -33,7 +33,7 @@ func TestRemoteWorkerSlotMetrics(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 3, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, podtest.Of("far"), runner.Lane("narrow"))
+	foreign(t, r, podtest.RawArgs("far"), runner.Lane("narrow"))
 	w.takes(t, r)
 	var now map[string]float64
 	pgtest.Wait(t, "one slot is used, and none is reserved by a claim that is under way", func() bool {
@@ -54,7 +54,7 @@ func TestRemoteWorkerTrafficMetrics(t *testing.T) {
 	w.connect(t, r, 1, "far")
 	is.Equal(collected(t, r)["remote_workers"], 1.0)
 	is.Equal(collected(t, r)["remote_streams_total"], 1.0)
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	pgtest.Wait(t, "the pod knows that its send succeeded", func() bool { return collected(t, r)["remote_jobs_sent_total"] == 1 })
 	_, err := w.reports(t, r, a, runner.Done(1), nil)
@@ -72,7 +72,7 @@ func TestRemoteWorkerTrafficMetrics(t *testing.T) {
 	is.Equal(collected(t, r)["claims_total"], 1.0)
 	is.Equal(len(told), 0)
 
-	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.RawArgs("far"))
 	<-w.sent // received but never listed
 	pgtest.Wait(t, "the job was returned", func() bool { return collected(t, r)["remote_jobs_returned_total/unacknowledged"] == 1 })
 	pgtest.Wait(t, "the stream was closed", func() bool { return collected(t, r)["remote_workers"] == 0 })

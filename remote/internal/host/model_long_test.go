@@ -59,7 +59,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	kept := time.Now() // when the lane was last seen within its limit
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		c.happen(workers, o, freezes)
-		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
+		if podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
 			kept = time.Now()
 		}
 		// The limit may be exceeded briefly: a job that was claimed for a superseded stream but never arrived counts until it is handed
@@ -73,27 +73,27 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	podtest.Quiet(t, c.pool)
 	is.Equal(c.wrong, nil)
 	podtest.CheckHistory(t, c.pool, c.pod())
-	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
+	is.Equal(podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
 		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
 	if !freezes {
-		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crash was counted for any job
+		is.Equal(podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crash was counted for any job
 	}
 	end()
 	living.Wait()
 	pgtest.Wait(t, "no worker is left", func() bool {
-		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.id = w.pod where p.closed_at is null`) == 0
+		return podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.id = w.pod where p.closed_at is null`) == 0
 	})
 	pgtest.Wait(t, "no slot is in use", func() bool {
-		return podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
+		return podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
 	})
 	for _, r := range c.pods {
-		is.Equal(podtest.Value(t, r, "trapeze_stuck_handlers"), 0.0)
+		is.Equal(podtest.MetricValue(t, r, "trapeze_stuck_handlers"), 0.0)
 	}
 	for _, stop := range c.stops {
 		stop()
 	}
-	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
-	is.Equal(podtest.One[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
+	is.Equal(podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
+	is.Equal(podtest.QueryOne[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
 	c.pool.Reset()
 	pgtest.Wait(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() < goroutines+15 })
 }
@@ -181,11 +181,11 @@ func (c *chaos) outcome(t *task) host.Report {
 		report.HandedBack = true
 	case 4, 5:
 		if t.a.Step < 4 {
-			report.Outcome = encoded(runner.Then(podtest.Of("far")))
+			report.Outcome = encoded(runner.Then(podtest.RawArgs("far")))
 		}
 	case 6:
 		if t.a.Step < 3 {
-			report.Outcome = encoded(runner.FanOut(podtest.Of("far"), podtest.Of("near"), runner.Step(podtest.Of("far"), runner.Subject("x"))).Join(podtest.Of("near")))
+			report.Outcome = encoded(runner.FanOut(podtest.RawArgs("far"), podtest.RawArgs("near"), runner.Step(podtest.RawArgs("far"), runner.Subject("x"))).Join(podtest.RawArgs("near")))
 		}
 	case 7:
 		if !c.gone.Load() {
@@ -209,7 +209,7 @@ func (c *chaos) succeeded(id int64) bool {
 
 // start adds a pod.
 func (c *chaos) start(o runner.Options) {
-	r := podtest.Make(c.t, c.pool, o, noKinds)
+	r := podtest.New(c.t, c.pool, o, noKinds)
 	stop := podtest.Run(c.t, r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +234,7 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	case n < 60 || len(c.ids) == 0:
 		options := []runner.EnqueueOption{runner.Foreign(), runner.Subject([]string{"", "", "", "", "x", "y"}[c.roll(6)]), runner.Lane([]string{"default", "gpu"}[c.roll(2)])}
 		for range 3 {
-			c.ids = append(c.ids, podtest.Enqueue(c.t, r, podtest.Of([]string{"far", "near"}[c.roll(2)]), options...))
+			c.ids = append(c.ids, podtest.Enqueue(c.t, r, podtest.RawArgs([]string{"far", "near"}[c.roll(2)]), options...))
 		}
 	case n < 70:
 		_, _ = r.Admin().Cancel(ctx, some(), "ops")

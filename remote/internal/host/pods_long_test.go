@@ -21,7 +21,7 @@ func TestRemoteWorkerChangesPod(t *testing.T) {
 	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 2, "far")
-	id := foreign(t, first, podtest.Of("far"))
+	id := foreign(t, first, podtest.RawArgs("far"))
 	a := w.takes(t, first)
 	w.cut()
 	w.connect(t, second, 2, "far")
@@ -32,7 +32,7 @@ func TestRemoteWorkerChangesPod(t *testing.T) {
 	case <-time.After(3 * time.Second): // longer than a lease
 	}
 	is.Equal(podtest.Get(t, second, id).Fence, a.Fence) // the worker still holds the same claim
-	duplicate, err := w.reports(t, second, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
+	duplicate, err := w.reports(t, second, a, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	is.True(!duplicate)
 	b := w.takes(t, second)
@@ -40,10 +40,10 @@ func TestRemoteWorkerChangesPod(t *testing.T) {
 	stop()
 	w.keepBeating(t, first) // the first pod has no stream to the worker, so it renews the lease in the table
 	pgtest.Wait(t, "heartbeats to another pod renew the lease", func() bool {
-		return podtest.One[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
+		return podtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
 	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
-	duplicate, err = w.reports(t, first, b, runner.Then(podtest.Of("far"), runner.Foreign()), nil) // that pod accepts reports, too
+	duplicate, err = w.reports(t, first, b, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil) // that pod accepts reports, too
 	is.NoErr(err)
 	is.True(!duplicate)
 	is.Equal(podtest.Get(t, first, b.ID).State, job.Succeeded)

@@ -21,13 +21,13 @@ func TestReportPoliciesOnOtherPod(t *testing.T) {
 	w := newFar()
 	w.open(t, first, 1, engine.RemoteKind{Name: "far", MaxAttempts: 3, Backoff: &runner.Backoff{Base: time.Hour, Cap: time.Hour}})
 	w.keepBeating(t, first)
-	id := foreign(t, first, podtest.Of("far"))
+	id := foreign(t, first, podtest.RawArgs("far"))
 	a := w.takes(t, first)
 	_, err := w.reports(t, second, a, nil, errors.New("it was not its day"))
 	is.NoErr(err)
 	j := podtest.Get(t, second, id)
-	is.Equal(j.State, job.Pending)                                                                                                // two attempts are left according to the worker's options for the kind
-	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
+	is.Equal(j.State, job.Pending)                                                                                                     // two attempts are left according to the worker's options for the kind
+	is.True(podtest.QueryOne[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
 }
 
 func TestRemoteMaxAttemptsAndBackoff(t *testing.T) {
@@ -41,14 +41,14 @@ func TestRemoteMaxAttemptsAndBackoff(t *testing.T) {
 		{runner.Retry(3, runner.Backoff{}), engine.RemoteKind{Name: "far", Backoff: &hours}},
 	} {
 		pool := pgtest.Pool(t)
-		r := podtest.Start(t, pool, runner.Options{Kinds: []string{"local"}}, map[string]does{"local": podtest.Nothing, "far": podtest.Nothing}, c.onPod)
+		r := podtest.Start(t, pool, runner.Options{Kinds: []string{"local"}}, map[string]does{"local": podtest.Succeed, "far": podtest.Succeed}, c.onPod)
 		w := newFar()
 		w.open(t, r, 1, c.onWorker)
 		w.keepBeating(t, r)
-		id := podtest.Enqueue(t, r, podtest.Of("far"))
+		id := podtest.Enqueue(t, r, podtest.RawArgs("far"))
 		_, err := w.reports(t, r, w.takes(t, r), nil, errors.New("it was not its day"))
 		is.NoErr(err)
-		is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.parked where id = $1 and run_after > now() + interval '40 minutes'`, id), 1)
+		is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.parked where id = $1 and run_after > now() + interval '40 minutes'`, id), 1)
 	}
 }
 
@@ -61,14 +61,14 @@ func TestSlotOfJobStoppedElsewhere(t *testing.T) {
 	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
-	foreign(t, first, podtest.Of("far"))
+	foreign(t, first, podtest.RawArgs("far"))
 	stopped := w.takes(t, first)
 	w.cut()
 	_, err := first.Admin().Stop(t.Context(), stopped.ID, "kim")
 	is.NoErr(err)
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)
-	next := foreign(t, second, podtest.Of("far"))
+	next := foreign(t, second, podtest.RawArgs("far"))
 	select {
 	case a := <-w.sent:
 		t.Fatalf("job %d was sent while a handler used the only slot", a.ID)

@@ -22,10 +22,10 @@ func TestSlotWithHeartbeatsElsewhere(t *testing.T) {
 	w.connect(t, first, 1, "far")
 	w.keepBeating(t, second)
 	for range 2 {
-		foreign(t, first, podtest.Of("far"))
+		foreign(t, first, podtest.RawArgs("far"))
 		a := w.takes(t, second)
 		pgtest.Wait(t, "the job has run longer than the acknowledgement timeout", func() bool {
-			return podtest.One[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
+			return podtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
 		})
 		_, err := w.reports(t, second, a, nil, nil)
 		is.NoErr(err)
@@ -35,11 +35,11 @@ func TestSlotWithHeartbeatsElsewhere(t *testing.T) {
 func TestJobAcknowledgedThroughOtherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := podtest.Make(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
+	first, second := podtest.New(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
 	stop := podtest.Run(t, first)
 	w := newFar()
 	w.connect(t, first, 1, "far")
-	foreign(t, second, podtest.Of("far"))
+	foreign(t, second, podtest.RawArgs("far"))
 	a := w.takes(t, second)
 	stop()
 	w.connect(t, second, 1, "far")
@@ -68,7 +68,7 @@ func TestLateStraySearchNewerStream(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.connect(t, r, 1, "far") // on a reconnect, the pod searches for claims that never reached the worker
-	id := foreign(t, r, podtest.Of("other"))
+	id := foreign(t, r, podtest.RawArgs("other"))
 	pace := time.NewTicker(5 * time.Millisecond)
 	defer pace.Stop()
 	for blocked := false; !blocked; {
@@ -77,7 +77,7 @@ func TestLateStraySearchNewerStream(t *testing.T) {
 		_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 		is.NoErr(err)
 		for until := time.Now().Add(200 * time.Millisecond); !blocked && time.Now().Before(until); <-pace.C {
-			blocked = podtest.One[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
+			blocked = podtest.QueryOne[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
 				and wait_event_type = 'Lock' and query like '%where l.pod = any($1::uuid[]) order by l.id%')`)
 		}
 		if blocked { // during the search, the worker moves to another pod, which sends it a job
@@ -103,8 +103,8 @@ func TestClaimsForUnnoticedDepartedWorker(t *testing.T) {
 	w.connect(t, first, 1, "far")
 	silent := w.sent
 	w.connect(t, second, 1, "far") // the first pod has not noticed that its connection is broken
-	foreign(t, second, podtest.Of("far"))
-	foreign(t, second, podtest.Of("far"))
+	foreign(t, second, podtest.RawArgs("far"))
+	foreign(t, second, podtest.RawArgs("far"))
 	w.takes(t, second)
 	select {
 	case <-silent:
