@@ -43,9 +43,9 @@ func (b *buckets) reserve(who string) (wait time.Duration, ok bool) {
 		return 0, true
 	}
 	now := time.Now()
-	one := b.bucket(who, now).ReserveN(now, 1)
-	if wait = one.DelayFrom(now); wait > 0 {
-		one.CancelAt(now)
+	reservation := b.bucket(who, now).ReserveN(now, 1)
+	if wait = reservation.DelayFrom(now); wait > 0 {
+		reservation.CancelAt(now)
 		return wait, false
 	}
 	return 0, true
@@ -58,8 +58,8 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 		return found
 	}
 	if len(b.of) >= maxBuckets {
-		for key, one := range b.of {
-			if one.TokensAt(now) >= float64(b.burst) {
+		for key, limiter := range b.of {
+			if limiter.TokensAt(now) >= float64(b.burst) {
 				delete(b.of, key) // a full bucket is equivalent to a new one
 			}
 		}

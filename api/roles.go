@@ -72,8 +72,8 @@ func listRoles(c *call) (any, error) {
 
 func permissionNames(permissions []access.Permission) []string {
 	list := make([]string, len(permissions))
-	for i, one := range permissions {
-		list[i] = string(one)
+	for i, permission := range permissions {
+		list[i] = string(permission)
 	}
 	return list
 }

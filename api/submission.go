@@ -72,8 +72,8 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	var args job.Args = runner.Raw{Name: s.Kind, JSON: s.Args}
 	if len(s.Chain) > 0 {
 		steps := make([]job.Args, len(s.Chain))
-		for i, one := range s.Chain {
-			steps[i] = runner.Step(runner.Raw{Name: one.Kind, JSON: one.Args}, jobOptions(one.Lane, one.Subject, one.Priority)...)
+		for i, step := range s.Chain {
+			steps[i] = runner.Step(runner.Raw{Name: step.Kind, JSON: step.Args}, jobOptions(step.Lane, step.Subject, step.Priority)...)
 		}
 		args = runner.Chain(args, steps...)
 	}

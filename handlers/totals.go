@@ -136,10 +136,10 @@ func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result
 			}
 			result.NoFactor += unit.NoFactor
 		default:
-			one := BadUnit{unitIn(j.Args.Year, b.Subject), reasonOf(b)}
-			bad = append(bad, one.Unit)
+			badUnit := BadUnit{unitIn(j.Args.Year, b.Subject), reasonOf(b)}
+			bad = append(bad, badUnit.Unit)
 			if result.Bad++; result.Bad <= badUnitsNamed {
-				result.BadUnits = append(result.BadUnits, one)
+				result.BadUnits = append(result.BadUnits, badUnit)
 			}
 		}
 	}

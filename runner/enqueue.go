@@ -63,8 +63,8 @@ func (r *Runner) submitAll(ctx context.Context, jobs []*work.Submission, do func
 		list[i] = w.Describe()
 	}
 	for i := len(r.opts.EnqueueMiddleware) - 1; i >= 0; i-- {
-		one, next := r.opts.EnqueueMiddleware[i], do
-		do = func(ctx context.Context) ([]Submitted, error) { return one(ctx, list, next) }
+		enqueueMiddleware, next := r.opts.EnqueueMiddleware[i], do
+		do = func(ctx context.Context) ([]Submitted, error) { return enqueueMiddleware(ctx, list, next) }
 	}
 	made, err := do(ctx)
 	if err == nil && len(made) != len(jobs) {

@@ -26,8 +26,8 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 			return o.withValues(ctx), err
 		}
 		for i := len(list) - 1; i >= 0; i-- {
-			one, next := list[i], call
-			call = func(ctx context.Context) (*Outcome, error) { return one(ctx, rawJob(kind, j), next) }
+			middleware, next := list[i], call
+			call = func(ctx context.Context) (*Outcome, error) { return middleware(ctx, rawJob(kind, j), next) }
 		}
 		return call(ctx)
 	}

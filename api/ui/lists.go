@@ -44,8 +44,8 @@ func showJobs(rd *reader, p *page, r *http.Request) error {
 		l.Until = &found.Searched
 	}
 	lanes, err := storeview.LanesUpTo(r.Context(), rd.o.Store, 0)
-	for _, one := range lanes {
-		l.Lanes = append(l.Lanes, one.Name)
+	for _, laneUse := range lanes {
+		l.Lanes = append(l.Lanes, laneUse.Name)
 	}
 	p.Title, p.Data = "Jobs", l
 	if p.Still = l.Later; !l.Later { // do not refresh a later page while the visitor reads it

@@ -58,8 +58,8 @@ func newReader(o Options) *reader {
 	for _, w := range storeview.StatsWindows {
 		rd.stats[w.Name], rd.byKind[w.Name] = &shared[numbers]{}, &shared[kindsRead]{}
 	}
-	for _, one := range sinces {
-		rd.failed[one.Value] = &shared[failures.List]{}
+	for _, since := range sinces {
+		rd.failed[since.Value] = &shared[failures.List]{}
 	}
 	return rd
 }

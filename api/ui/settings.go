@@ -68,8 +68,8 @@ func showDoctor(rd *reader, p *page, r *http.Request) error {
 	defer cancel()
 	found, err := rd.findings.get(ctx, false, rd.o.Examine)
 	show := doctorPage{Findings: found}
-	for _, one := range found {
-		if one.Status != "ok" {
+	for _, finding := range found {
+		if finding.Status != "ok" {
 			show.Problems++
 		}
 	}

@@ -22,8 +22,8 @@ func ParseProxies(list []string) (Proxies, error) {
 	var proxies Proxies
 	for _, text := range list {
 		if !strings.Contains(text, "/") {
-			if one, err := netip.ParseAddr(text); err == nil {
-				text = netip.PrefixFrom(one, one.BitLen()).String()
+			if addr, err := netip.ParseAddr(text); err == nil {
+				text = netip.PrefixFrom(addr, addr.BitLen()).String()
 			}
 		}
 		block, err := netip.ParsePrefix(text)

@@ -118,10 +118,10 @@ type waits struct {
 	now    time.Time // the database's time
 }
 
-func (w *waits) add(one view.WaitingWork, now time.Time) {
-	more := waits{jobs: one.Waiting, now: now}
-	if one.Oldest != nil {
-		more.oldest = *one.Oldest
+func (w *waits) add(waitingWork view.WaitingWork, now time.Time) {
+	more := waits{jobs: waitingWork.Waiting, now: now}
+	if waitingWork.Oldest != nil {
+		more.oldest = *waitingWork.Oldest
 	}
 	w.join(more)
 }

@@ -40,7 +40,7 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 // claimAhead claims jobs ahead of time while no slot is free. It does so in two cases: when the pod serves a single lane and half of the
 // jobs previously claimed ahead of time have started, and after a notification, because more urgent jobs than the waiting ones may have
 // arrived.
-func (c *claimer) claimAhead(ctx context.Context, news bool) error {
+func (c *claimer) claimAhead(ctx context.Context, changed bool) error {
 	kinds, longest := c.shortKinds()
 	if len(kinds) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 		}
 	}
 	refill := len(wants) > 0
-	if !refill && news {
+	if !refill && changed {
 		for lane, rank := range c.ahead.Ranks() {
 			if n := c.ahead.WantsUrgent(c.Lanes.UnsharedSlots(lane)); n > 0 && rank > -job.MaxPriority {
 				wants = append(wants, store.Want{Lane: lane, Ahead: n, Above: &rank})

@@ -186,15 +186,15 @@ func (s *Services) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch,
 }
 
 func branchOf(b view.BranchEnd) job.Branch {
-	one := job.Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
+	branch := job.Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
 	if b.Outcome != nil {
-		one.Outcome = *b.Outcome
+		branch.Outcome = *b.Outcome
 	}
 	if b.Reason != nil {
-		one.Reason = *b.Reason
+		branch.Reason = *b.Reason
 	}
 	if b.Error != nil {
-		one.Error = *b.Error
+		branch.Error = *b.Error
 	}
-	return one
+	return branch
 }

@@ -272,12 +272,12 @@ func (i *Identity) Limits() json.RawMessage {
 	limits := map[string]job.KindLimits{}
 	for _, name := range i.HandledKinds {
 		k := i.Kinds[name]
-		one := job.KindLimits{Timeout: job.Seconds(k.Timeout), MaxAttempts: cmp.Or(k.MaxAttempts, i.Opts.MaxAttempts), MaxCrashes: cmp.Or(k.MaxCrashes, i.Opts.MaxCrashes)}
+		kindLimits := job.KindLimits{Timeout: job.Seconds(k.Timeout), MaxAttempts: cmp.Or(k.MaxAttempts, i.Opts.MaxAttempts), MaxCrashes: cmp.Or(k.MaxCrashes, i.Opts.MaxCrashes)}
 		if k.StaleAfter != nil {
 			after := job.Seconds(*k.StaleAfter)
-			one.StaleAfter = &after
+			kindLimits.StaleAfter = &after
 		}
-		limits[name] = one
+		limits[name] = kindLimits
 	}
 	raw, _ := json.Marshal(limits) // numbers and strings can always be encoded
 	return raw

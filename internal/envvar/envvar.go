@@ -93,8 +93,8 @@ var (
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}
-	for _, one := range Variables() {
-		known[one.Name] = true
+	for _, variable := range Variables() {
+		known[variable.Name] = true
 	}
 	for _, assignment := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(assignment, "=")

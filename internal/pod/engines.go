@@ -131,9 +131,9 @@ func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 		use, err := e.Use(ctx, names)
 		for i := range lanes {
 			if l := &lanes[i]; l.Engine == e.Name() {
-				one := use[l.Name]
-				if l.EngineUse = &one; err != nil {
-					one.Error = job.Storable(err.Error(), 200)
+				engineUse := use[l.Name]
+				if l.EngineUse = &engineUse; err != nil {
+					engineUse.Error = job.Storable(err.Error(), 200)
 				}
 			}
 		}

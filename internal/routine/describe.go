@@ -53,8 +53,8 @@ func endless(err error, left *int) bool {
 		case interface{ Unwrap() error }:
 			err = is.Unwrap()
 		case interface{ Unwrap() []error }:
-			for _, one := range is.Unwrap() {
-				if endless(one, left) {
+			for _, failed := range is.Unwrap() {
+				if endless(failed, left) {
 					return true
 				}
 			}

@@ -257,11 +257,11 @@ func (l *Lanes) LostOne(lately time.Duration) bool {
 }
 
 // ApplyStale applies the lanes' stale limits, and reports whether any has changed.
-func (l *Lanes) ApplyStale(reported []store.Lane) (news bool) {
+func (l *Lanes) ApplyStale(reported []store.Lane) (changed bool) {
 	now := map[string]time.Duration{}
-	for _, one := range reported {
-		if one.StaleAfterS != nil {
-			now[one.Name] = lengthOf(one.StaleAfterS, time.Second)
+	for _, lane := range reported {
+		if lane.StaleAfterS != nil {
+			now[lane.Name] = lengthOf(lane.StaleAfterS, time.Second)
 		}
 	}
 	before := map[string]time.Duration{}

@@ -102,7 +102,7 @@ type Claims struct {
 
 // Some reports whether any job of the lane was claimed.
 func (c Claims) Some(lane string) bool {
-	return slices.ContainsFunc(c.Jobs, func(one *Claimed) bool { return one.Lane == lane })
+	return slices.ContainsFunc(c.Jobs, func(claimed *Claimed) bool { return claimed.Lane == lane })
 }
 
 // Exhausted returns the lanes that the claim has read to the end.

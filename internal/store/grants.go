@@ -108,8 +108,8 @@ type Span struct{ After, Last string }
 // return a lane that has been added within a span since the heartbeat.
 func LanesWithWork(ctx context.Context, s *Store, spans []Span, kinds []string, most int) ([]string, error) {
 	afters, lasts := make([]string, len(spans)), make([]string, len(spans))
-	for i, one := range spans {
-		afters[i], lasts[i] = one.After, one.Last
+	for i, span := range spans {
+		afters[i], lasts[i] = span.After, span.Last
 	}
 	lanes, err := run(ctx, s, pgx.RowTo[string], lanesWithWorkSQL, args{{"afters", afters}, {"lasts", lasts}, {"kinds", kinds}, {"most", most}})
 	if err != nil {

@@ -148,9 +148,9 @@ func (v *Vec[T]) Len() int {
 func (v *Vec[T]) each(f func(Series)) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	for _, one := range v.series {
-		s := Series{Labels: one.labels, Since: one.since}
-		one.it.read(&s)
+	for _, series := range v.series {
+		s := Series{Labels: series.labels, Since: series.since}
+		series.it.read(&s)
 		f(s)
 	}
 }

@@ -107,10 +107,10 @@ func (v *View) hideTree(t job.Tree) job.Tree {
 
 func (v *View) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	shown := slices.Clone(jobs)
-	for i, one := range shown {
-		shown[i].Job = v.HideJob(one.Job)
-		if one.FanOut != nil {
-			fan := *one.FanOut
+	for i, treeJob := range shown {
+		shown[i].Job = v.HideJob(treeJob.Job)
+		if treeJob.FanOut != nil {
+			fan := *treeJob.FanOut
 			fan.Shown = v.hideTreeJobs(fan.Shown)
 			shown[i].FanOut = &fan
 		}
@@ -147,10 +147,10 @@ func (s *Secrets) Present(request *http.Request, reader access.Principal, what a
 		}
 		what, target = shown, "schedules"
 	case job.ScheduleChanged:
-		for _, one := range []**job.ScheduleSetting{&shows.Before, &shows.After} {
-			if *one != nil {
-				shown := v.HideSetting(shows.Schedule, **one)
-				*one = &shown
+		for _, scheduleSetting := range []**job.ScheduleSetting{&shows.Before, &shows.After} {
+			if *scheduleSetting != nil {
+				shown := v.HideSetting(shows.Schedule, **scheduleSetting)
+				*scheduleSetting = &shown
 			}
 		}
 		what, target = shows, "schedule "+shows.Schedule

@@ -36,17 +36,17 @@ type HeardPod struct {
 // Record records the leases read by one poll. It returns how many pods had not applied the command by the previous poll.
 func (h Heard) Record(leases map[string]string) (missing int) {
 	for podID, until := range leases {
-		one := h[podID]
-		if one == nil {
-			one = &HeardPod{Until: until}
-			h[podID] = one
+		heardPod := h[podID]
+		if heardPod == nil {
+			heardPod = &HeardPod{Until: until}
+			h[podID] = heardPod
 		}
-		if one.Times < 2 {
+		if heardPod.Times < 2 {
 			missing++
 		}
-		if one.Until != until {
-			one.Until = until
-			one.Times++
+		if heardPod.Until != until {
+			heardPod.Until = until
+			heardPod.Times++
 		}
 	}
 	return missing

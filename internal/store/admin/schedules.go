@@ -138,7 +138,7 @@ func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Plann
 const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
 
 // ScheduleWrong sets a schedule's error and reports whether it has changed. The caller must have locked the schedule's row.
-func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (news bool, err error) {
+func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (changed bool, err error) {
 	tag, err := tx.Exec(ctx, s.In(scheduleWrongSQL), name, wrong)
 	if err != nil {
 		return false, fmt.Errorf("set the error of schedule %q: %w", name, err)

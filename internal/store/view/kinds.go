@@ -48,8 +48,8 @@ func Kinds(ctx context.Context, s *store.Store, window time.Duration) (list []jo
 		}
 		return kinds[kind]
 	}
-	for _, one := range ended.Of {
-		of(one.Name).Ended = one
+	for _, statsOf := range ended.Of {
+		of(statsOf.Name).Ended = statsOf
 	}
 	if err := countKindJobs(ctx, s, of); err != nil {
 		return nil, ended, err
@@ -69,10 +69,10 @@ func Kinds(ctx context.Context, s *store.Store, window time.Duration) (list []jo
 		}
 	}
 	list = []job.KindUse{}
-	for _, one := range kinds {
-		one.Lane = cmp.Or(laneOf[one.Kind], "default")
-		one.Slots, one.SlotsPerPod = byName[one.Lane].Slots, byName[one.Lane].SlotsPerPod
-		list = append(list, *one)
+	for _, kindUse := range kinds {
+		kindUse.Lane = cmp.Or(laneOf[kindUse.Kind], "default")
+		kindUse.Slots, kindUse.SlotsPerPod = byName[kindUse.Lane].Slots, byName[kindUse.Lane].SlotsPerPod
+		list = append(list, *kindUse)
 	}
 	ended.Of = []job.StatsOf{}
 	return list, ended, nil

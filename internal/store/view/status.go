@@ -234,9 +234,9 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 		return job.Fleet{}, fmt.Errorf("read the status: %w", err)
 	}
 	lanes, pods := map[string]int{}, map[string]int{}
-	for _, one := range slots {
-		lanes[one.Lane] += one.Running
-		pods[one.Pod] += one.Running
+	for _, boardSlots := range slots {
+		lanes[boardSlots.Lane] += boardSlots.Running
+		pods[boardSlots.Pod] += boardSlots.Running
 	}
 	for i := range now.Lanes {
 		now.Lanes[i].Running = lanes[now.Lanes[i].Name]

@@ -72,8 +72,8 @@ func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits 
 		if err != nil {
 			return err
 		}
-		for _, one := range states {
-			f.States[one.State] = one.Branches
+		for _, branchState := range states {
+			f.States[branchState.State] = branchState.Branches
 		}
 		if len(states) == 0 { // the branches are parts of a deferred job, which are completed externally
 			f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
