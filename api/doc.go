@@ -3,8 +3,8 @@
 // includes the dashboard at /ui/ and the metrics at /metrics.
 //
 // Each [Route] has a method, path, permission, scope, query parameters, body, response, summary and handler. Each resource's routes are
-// defined next to their handlers. A request must be admitted before its handler runs, and secrets that the caller may not see are removed
-// from the response.
+// defined next to their handlers, and routes.go lists the resources. A request must be admitted before its handler runs, and secrets that the
+// caller may not see are removed from the response.
 //
 // Commands call the runner. Most reads, and all operations on roles, use the store. IDs are strings in JSON. Every error has the form
 // {"code","message","detail","request_id"}, and programs may rely on its code.

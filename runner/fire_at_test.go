@@ -7,5 +7,5 @@ import (
 
 // FireAt fires the schedules that are due at the given time. The runner need not be running.
 func (r *Runner) FireAt(ctx context.Context, at time.Time) {
-	r.pod.Calendar.FireDue(ctx, &at)
+	r.pod.Submitter.FireDue(ctx, &at)
 }

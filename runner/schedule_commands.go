@@ -37,7 +37,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 	var from, next time.Time // set if the schedule's times have changed
 	done, err := admin.SetSchedule(ctx, a.pod.Commands, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
-		next, err = a.pod.Calendar.First(s, anchor)
+		next, err = a.pod.Submitter.First(s, anchor)
 		return next, err
 	}, named(actor))
 	if err != nil {
@@ -97,14 +97,14 @@ func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
 // PauseSchedule pauses a schedule until [Admin.ResumeSchedule] and reports whether it was active before. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Calendar.First, named(actor))
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Submitter.First, named(actor))
 	return changed, a.finishCommand(ctx, err)
 }
 
 // ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences missed during the pause do not fire later. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Calendar.First, named(actor))
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Submitter.First, named(actor))
 	return changed, a.finishCommand(ctx, err)
 }
 
@@ -115,7 +115,7 @@ func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, er
 // It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],
 // [Admin.ScheduleFires] shows the outcome.
 func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
-	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
+	fire, err := a.pod.Submitter.Trigger(ctx, name, as, named(actor))
 	if err != nil {
 		return job.Fire{}, a.finishCommand(ctx, err)
 	}
@@ -189,7 +189,7 @@ func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time,
 // PreviewSchedule is like the function [PreviewSchedule], but also rejects an expression that fires more often than
 // Options.MinScheduleInterval allows.
 func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
-	if _, err := a.pod.Calendar.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
+	if _, err := a.pod.Submitter.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
 		return job.SchedulePreview{}, err
 	}
 	return PreviewSchedule(expression, zone, after, n)

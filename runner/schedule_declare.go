@@ -151,7 +151,7 @@ func (r *Runner) complete(d *declaration) error {
 	if w.UniqueKey != nil {
 		s.UniqueKey = *w.UniqueKey
 	}
-	if _, err = r.pod.Calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
+	if _, err = r.pod.Submitter.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
 		err = nil // an @at in the past is allowed because the program may restart after that time
 	}
 	return errors.Join(job.ValidateScheduleName(d.Name), s.Validate(), err)

@@ -60,7 +60,7 @@ func For(c *cobra.Command) (*Client, error) {
 	return to, nil
 }
 
-// Server returns the URL of the server that a command uses, or an empty string if the command uses the API in this process.
+// ServerFlag returns the URL of the server that a command uses, or an empty string if the command uses the API in this process.
 func ServerFlag(c *cobra.Command, config Settings) string { return flagOr(c, "server", config.Server) }
 
 // flagOr returns a persistent flag's value, or the given default if the flag is not set.
@@ -83,7 +83,7 @@ func Path(route string, values ...any) string {
 	return strings.Join(parts, "/")
 }
 
-// Query returns the given query parameters, omitting empty ones. pairs alternates names and values.
+// QueryOf returns the given query parameters, omitting empty ones. pairs alternates names and values.
 func QueryOf(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -135,7 +135,7 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 	return answer, nil
 }
 
-// List returns the rows in the response's name field, fetching pages as needed. A limit in the query applies to the total number of rows; 0
+// ListAll returns the rows in the response's name field, fetching pages as needed. A limit in the query applies to the total number of rows; 0
 // means all rows.
 func ListAll[T any](ctx context.Context, at *Client, path, name string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/text"
 )
 
-// Command returns the doctor command.
+// DoctorCommand returns the doctor command.
 func DoctorCommand() *cobra.Command {
 	var t doctor.Thresholds
 	c := &cobra.Command{

@@ -31,13 +31,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers a program's handlers before its pod or worker runs. For a worker, which has no database, pool is nil.
+// RegisterHandlers registers a program's handlers before its pod or worker runs. For a worker, which has no database, pool is nil.
 type RegisterHandlers = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
 
-// Configure changes a program's runner options after they have been set from the environment. It may be nil.
+// ConfigureRunner changes a program's runner options after they have been set from the environment. It may be nil.
 type ConfigureRunner = func(*runner.Options)
 
-// Command returns the serve command for a program with the given handlers and options.
+// ServeCommand returns the serve command for a program with the given handlers and options.
 func ServeCommand(register RegisterHandlers, configure ConfigureRunner) *cobra.Command {
 	s := serving{register: register, configure: configure}
 	c := &cobra.Command{
@@ -178,7 +178,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	return s.run(ctx, r, again)
 }
 
-// Run serves a runner with its handlers until ctx is done. It calls announce when the pod is ready.
+// Serve serves a runner with its handlers until ctx is done. It calls announce when the pod is ready.
 func Serve(ctx context.Context, r *runner.Runner, config Settings, log *slog.Logger, announce func(ReadyLine) error) error {
 	return (&serving{config: config, log: log, announce: announce}).run(ctx, r, nil)
 }
@@ -278,7 +278,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	}, nil
 }
 
-// Handler returns the handler for the HTTP API and the service for remote workers.
+// ServeHandler returns the handler for the HTTP API and the service for remote workers.
 func ServeHandler(r *runner.Runner, options api.Options) http.Handler {
 	who := api.Workers(r, options)
 	path, workers := remote.Handler(r, remote.Options{Authenticate: func(request *http.Request) (remote.Caller, error) {

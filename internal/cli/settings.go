@@ -100,7 +100,7 @@ func ValidServer(text string) error {
 // ReleaseAnnotation is the key of the root command's annotation that holds the program's release, if any.
 const ReleaseAnnotation = "release"
 
-// Version returns the program's release, or else the build's module version.
+// ProgramVersion returns the program's release, or else the build's module version.
 func ProgramVersion(c *cobra.Command) string {
 	if release := c.Root().Annotations[ReleaseAnnotation]; release != "" {
 		return release

@@ -46,7 +46,7 @@ func New(s Services, o Options, m member) *Engine {
 	e.workers = NewWorkerPool(e.runClaim)
 	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
 	flusher.join = e.claims.joinEnds
-	e.leases = &leaseTx{i, flusher.alive}
+	e.leases = &claimTx{i, flusher.alive}
 	e.finisher = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, freed: e.executor.slotFree, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
 	e.finisher.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.finisher.endCommitted)
 	e.sweeper = &sweeper{i, &i.Due, e.claims}

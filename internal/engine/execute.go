@@ -26,7 +26,7 @@ type executor struct {
 	*Identity
 	workers  *WorkerPool[*Run]
 	finisher *finisher
-	leases   *leaseTx
+	leases   *claimTx
 	passed   atomic.Int64 // completions in progress whose slots have already been passed on
 }
 

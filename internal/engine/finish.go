@@ -22,7 +22,7 @@ type finisher struct {
 	freed   func(lane string)                         // is called when a slot of the lane has become free
 	intake  *submitter
 	fanOuts *fanOuts
-	leases  *leaseTx
+	leases  *claimTx
 	flusher *flusher
 	groups  *groups
 }

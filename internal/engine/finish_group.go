@@ -25,7 +25,7 @@ import (
 type groups struct {
 	*flusher
 	off       bool // grouping is disabled: with the simple protocol, a single string may contain several statements
-	leases    *leaseTx
+	leases    *claimTx
 	committed func(*flush) func(context.Context) (bool, error)
 	reading   sync.WaitGroup // waits for members whose commit has an unknown outcome
 
@@ -44,7 +44,7 @@ const (
 // errAlone means that nothing was written and the run must be finished in a separate transaction.
 var errAlone = errors.New("must be committed alone")
 
-func newGroups(i *Identity, leases *leaseTx, afterFlush func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
+func newGroups(i *Identity, leases *claimTx, afterFlush func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
 	g := &groups{flusher: newFlusher(i, afterFlush, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
 	g.write, g.atMost = g.writeGroups, groupAtMost
 	g.off = i.Pool == nil || i.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol

@@ -22,7 +22,7 @@ import (
 // writer implements [work.Writer] for a run. Each write counts as a sign of life.
 type writer struct {
 	run    *Run
-	leases *leaseTx
+	leases *claimTx
 }
 
 // Tx implements [work.Writer].

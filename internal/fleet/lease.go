@@ -25,7 +25,7 @@ type Lease struct {
 	change routine.Signal
 }
 
-// New returns a lease with the given pod ID, or with a random pod ID if podID is empty.
+// NewLease returns a lease with the given pod ID, or with a random pod ID if podID is empty.
 func NewLease(podID string) *Lease {
 	return &Lease{podID: cmp.Or(podID, uuid.NewString()), change: routine.NewSignal()}
 }

@@ -1,19 +1,3 @@
-// Package fleet decides what a pod may conclude about the other pods without asking them. It does no I/O.
-//
-// A [Lease] tracks how long the pod may treat its jobs as its own, and whether the pod may declare other pods dead. It uses two clocks: the
-// pod's clock for the pod's lease, and the database's clock for the leases of other pods. Heartbeats report to it.
-//
-// [Turns] decide which pods hear a notification, and which of them claim when. PostgreSQL delivers a notification to every session that
-// listens on its channel. If every pod listened and claimed, a fleet of fifty would send fifty claims for each job. Instead, each pod knows
-// its position among the pods with the same kinds, and each notification carries a seed from which the pods compute whose turn it is:
-//
-//	the front, eight pods    two pods ──────────▶ claim at once
-//	                         └─ still jobs left? ──▶ notify the next two, which notify the other four
-//	                         the others ──────────▶ claim late
-//	the rest                 └─ still jobs left? ──▶ notified on another channel: eight, then sixteen, and so on
-//
-// The late claims find jobs that the first pods could not run, for example because those pods have just died. Notifications are only hints:
-// if one is lost, the next poll finds the job.
 package fleet
 
 import (
@@ -47,7 +31,7 @@ type Up struct {
 	Skip int    // number of pods, counting from the first, that have already claimed
 }
 
-// Parse parses a notification's payload. Programs in other languages and earlier releases send empty payloads, for which the sender's
+// ParseUp parses a notification's payload. Programs in other languages and earlier releases send empty payloads, for which the sender's
 // process id serves as the seed.
 func ParseUp(payload string, sender uint32) Up {
 	seed, skip, _ := strings.Cut(payload, "+")

@@ -13,7 +13,7 @@ import (
 // and the log when several packages' tests run concurrently.
 const roomy = 4 << 30
 
-// Dir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's cost is
+// MemoryDir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's cost is
 // creating its database's 550 files. As on disk, the data outlives the server's processes.
 func MemoryDir() string {
 	dir := cmp.Or(os.Getenv("PGTEST_MEMORY"), "/dev/shm")
@@ -24,7 +24,7 @@ func MemoryDir() string {
 	return dir
 }
 
-// UseForTemporaryFiles makes [os.TempDir] return [Dir] in this process and in the processes that it starts. It does nothing if there is no
+// UseMemoryForTemporaryFiles makes [os.TempDir] return [MemoryDir] in this process and in the processes that it starts. It does nothing if there is no
 // such folder, or if programs cannot be run from it.
 func UseMemoryForTemporaryFiles() error {
 	const noExec = 8 // ST_NOEXEC in statvfs(3)

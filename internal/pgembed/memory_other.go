@@ -2,8 +2,8 @@
 
 package pgembed
 
-// Dir returns an empty string, because this system has no in-memory file system that is always available.
+// MemoryDir returns an empty string, because this system has no in-memory file system that is always available.
 func MemoryDir() string { return "" }
 
-// UseForTemporaryFiles does nothing.
+// UseMemoryForTemporaryFiles does nothing.
 func UseMemoryForTemporaryFiles() error { return nil }

@@ -32,14 +32,14 @@ const Schema = "trapeze"
 // The doctor also requires autovacuum, but its workers would find almost nothing to do, so they run rarely.
 var settings = map[string]string{"jit": "off", "max_connections": "400", "autovacuum_naptime": "10min"}
 
-// Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
+// SharedServer returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
 // command would then treat the URL as a test input. Since the port changes with every run, no cached test result could be reused.
 func SharedServer() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
 }
 
-// Seed returns the home that new servers copy, or an empty string if there is none. Like [Server], it does not call os.Getenv.
+// SharedSeed returns the home that new servers copy, or an empty string if there is none. Like [Server], it does not call os.Getenv.
 func SharedSeed() string {
 	dir, _ := syscall.Getenv(SeedVar)
 	return dir
@@ -56,7 +56,7 @@ func MakeSeed(ctx context.Context, in *pgembed.Server) (dir string, err error) {
 	return dir, server.Stop()
 }
 
-// Given returns DATABASE_URL if the tests can use its server. Otherwise it returns an empty string, and the tests start a server. Tests
+// GivenServer returns DATABASE_URL if the tests can use its server. Otherwise it returns an empty string, and the tests start a server. Tests
 // need a superuser, because some of them create roles and switch to them.
 func GivenServer(ctx context.Context) (url string, err error) {
 	url = os.Getenv("DATABASE_URL")
@@ -75,7 +75,7 @@ func GivenServer(ctx context.Context) (url string, err error) {
 	return url, nil
 }
 
-// Start starts a server with a [Template]. The data is in memory if there is enough space.
+// StartServer starts a server with a [Template]. The data is in memory if there is enough space.
 func StartServer(ctx context.Context) (*pgembed.Server, error) {
 	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: pgembed.MemoryDir(), Seed: SharedSeed(), Settings: settings})
 	if err != nil {
@@ -131,7 +131,7 @@ func MakeTemplate(ctx context.Context, url, name string) error {
 	return nil
 }
 
-// Connect opens one connection. The connection string may contain pool parameters.
+// Dial opens one connection. The connection string may contain pool parameters.
 func Dial(ctx context.Context, url string) (*pgx.Conn, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -31,7 +31,7 @@ func (m podMember) Heartbeat(ctx context.Context, podID string) (store.Beat, err
 
 func (m podMember) Apply(b store.Beat) {
 	m.p.Due.ApplyBeat(b)
-	m.p.Calendar.Apply(b.Now, b.NextFire)
+	m.p.Submitter.Apply(b.Now, b.NextFire)
 	if m.p.Lanes.LostOne(strandedFor) {
 		m.p.maintenance.MoveStranded()
 	}

@@ -33,12 +33,12 @@ type Pod struct {
 	Slow        *store.Store // for slow reads and maintenance, which must not hold up commands
 	Feed        *feed.Feed   // reads only while clients are streaming
 
-	Calendar    *scheduler.Submitter
+	Submitter   *scheduler.Submitter
 	listener    listener
 	maintenance *maintenance.Maintenance
 	backlogs    backlogs
 	collecting  sync.Mutex
-	front, rest *fleet.Sender // notify the front of the fleet and the rest (see package wake)
+	front, rest *fleet.Sender // notify the front of the fleet and the rest (see package fleet)
 	runs        atomic.Bool   // whether Run is running, and heartbeats are being sent
 
 	pass  slowPass    // searches for orphaned claims
@@ -102,7 +102,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	}
 	p.front, p.rest = fleet.NewSender(fleet.Interval, p.sendWakeUp), fleet.NewSender(fleet.RestInterval, p.sendWakeUp)
 	p.Engine = engine.New(shared, o.Options, podMember{p})
-	p.Calendar = newCalendar(p)
+	p.Submitter = newSubmitter(p)
 	p.maintenance = newMaintenance(p)
 	return p, nil
 }
@@ -132,7 +132,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	p.pass.rest()
 	claimers.Go(func() { p.listen(ctx) })
 	claimers.Go(func() { p.maintenance.Run(ctx) })
-	claimers.Go(func() { p.Calendar.Run(ctx) })
+	claimers.Go(func() { p.Submitter.Run(ctx) })
 	claimers.Go(func() { p.warm(ctx) })
 	engines.Go(func() { p.laneEngines.run(ctx) })
 	claimers.Go(func() {

@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// newCalendar returns this pod's calendar, which submits the jobs of schedules through p.
-func newCalendar(p *Pod) *scheduler.Submitter {
+// newSubmitter returns this pod's submitter, which submits the jobs of schedules through p.
+func newSubmitter(p *Pod) *scheduler.Submitter {
 	return scheduler.NewSubmitter(scheduler.SubmitterOptions{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
@@ -50,7 +50,7 @@ func (p *Pod) bootIfRegistered() *string {
 	return &podID
 }
 
-// prepareScheduled implements the Prepare option of a calendar. See [calendar.Options].
+// prepareScheduled implements the Prepare option of a submitter. See [scheduler.SubmitterOptions].
 func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs scheduler.NewJobs, refused, err error) {
 	w, err := p.submissionOf(s)
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *Pod) Declare(ctx context.Context, schedules []Schedule) error {
 			if err != nil {
 				return err
 			}
-			if _, err := p.Calendar.Parse(d.Set, now); errors.Is(err, scheduler.ErrOver) {
+			if _, err := p.Submitter.Parse(d.Set, now); errors.Is(err, scheduler.ErrOver) {
 				p.Log.WarnContext(ctx, "schedule was declared after its time: it does not fire", telemetry.Schedule, d.Name, telemetry.Err, err)
 			}
 			p.Log.InfoContext(ctx, "schedule set from the program's declaration", telemetry.Schedule, d.Name, telemetry.Settings, changed)

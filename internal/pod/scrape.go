@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It first updates the gauges
+// Measured calls f for each series of the pod's metrics, with the metric's index in [telemetry.Set.Metrics]. It first updates the gauges
 // of current state, and works even if the database does not respond.
 func (p *Pod) Measured(f func(at int, series telemetry.Series)) {
 	p.collecting.Lock() // another collection must not run between Reset and Set

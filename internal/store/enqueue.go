@@ -206,7 +206,7 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 }
 
 // notifySQL notifies the listening pods when the transaction commits. The payload is the transaction's id, which NOTIFY assigns anyway and
-// from which package wake chooses the pods that claim first. All notifications in a transaction are identical, so PostgreSQL sends only
+// from which package fleet chooses the pods that claim first. All notifications in a transaction are identical, so PostgreSQL sends only
 // one.
 const (
 	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text)`
@@ -228,7 +228,7 @@ func AssignSubmission(ctx context.Context, s *Store, db DB, key string, id int64
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
 // RestChannel returns the name of the channel on which every pod listens. A wake-up is sent there if the pods that it reached first leave
-// some of the work (see package wake).
+// some of the work (see package fleet).
 func (db *Database) RestChannel() string { return db.schema + "_wake_rest" }
 
 // Notify begins a new wake-up in the caller's transaction.

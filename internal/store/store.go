@@ -2,6 +2,13 @@
 // operators, readers, maintenance and other engines are in packages admin, view, upkeep and outbox. The package works with rows, and knows
 // nothing about handlers or goroutines. Its methods are safe for concurrent use.
 //
+//	claim.go                              takes pending jobs for a pod
+//	enqueue.go, enqueue_finish_one.go     insert jobs and start them at once if a slot is free; new_job.go decides where a new job goes
+//	finish.go, finish_group.go, park.go   write a handler's outcome with the next step, or a retry
+//	heartbeat.go                          renews a pod's lease and delivers commands
+//	recover.go                            returns jobs of dead pods
+//	claim_outcome.go, missing_claims.go   read back what a lost reply has hidden
+//
 // Every write for a claim carries its lease and matches the row of live by id, fence and pod. A pod that has lost the claim can only add an
 // event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id,
 // current_runs by (kind, subject). Statements refer to the schema as trapeze; [New] replaces that with the configured name.

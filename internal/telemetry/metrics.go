@@ -4,7 +4,7 @@
 //	reporter.go    each finished job, counted once after its commit and passed to the host's hooks
 //	minutes.go     finished jobs by minute, lane, kind and state, which the pod writes to the database once a minute
 //	tracing.go     the spans of submissions and runs
-//	keys.go        the attribute keys of logs; damped.go limits how often a log repeats the same warning
+//	keys.go        the attribute keys of logs; log_damped.go limits how often a log repeats the same warning
 //
 // Instruments do not depend on a monitoring system, so a program that exports no metrics links no exporter. Package runner/metrics converts
 // a [Set] for Prometheus. Without a tracer provider, a [Tracer] creates, stores and allocates nothing. Only the caller of a [Reporter] knows

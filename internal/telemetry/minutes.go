@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Row counts the jobs of a lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
+// MinuteRow counts the jobs of a lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
 type MinuteRow struct {
 	At    time.Time   `json:"at"` // when the minute or hour began
 	Lane  string      `json:"lane"`
@@ -23,7 +23,7 @@ type MinuteRow struct {
 	Run   TimeBuckets `json:"run"`
 }
 
-// Times holds the wait and run times of a job's last attempt. A negative value means unknown.
+// RunTimes holds the wait and run times of a job's last attempt. A negative value means unknown.
 type RunTimes struct{ Wait, Run time.Duration }
 
 // NoRun is the Times of a job that ended without its handler returning.
@@ -35,7 +35,7 @@ const (
 	mostCells = 2000
 	// mostRows is the maximum number of rows waiting to be written. The oldest are dropped first.
 	mostRows = 10_000
-	// Other is the kind of jobs counted after the mostCells limit has been reached. It is not a valid name for a kind.
+	// OtherKinds is the kind of jobs counted after the mostCells limit has been reached. It is not a valid name for a kind.
 	OtherKinds = "(other)"
 )
 
@@ -44,7 +44,7 @@ type cell struct {
 	state      job.State
 }
 
-// Counter counts the jobs that end in this process. It is safe for concurrent use.
+// MinuteCounter counts the jobs that end in this process. It is safe for concurrent use.
 type MinuteCounter struct {
 	mu      sync.Mutex
 	minute  time.Time // the start of the current minute, by the database's clock; zero before the first call of Rows
@@ -53,7 +53,7 @@ type MinuteCounter struct {
 	pending []MinuteRow // rows of earlier minutes that have not been written yet
 }
 
-// NewCounter returns an empty Counter.
+// NewMinuteCounter returns an empty MinuteCounter.
 func NewMinuteCounter() *MinuteCounter { return &MinuteCounter{cells: map[cell]*MinuteRow{}} }
 
 // Count counts a finished job in the minute that began with the latest call to [Counter.Rows]. It does not read the clock, because it is
@@ -110,7 +110,7 @@ func (c *MinuteCounter) Written(n int) {
 	c.pending = slices.Clone(c.pending[n:])
 }
 
-// Sum adds up the rows for which key returns the same value.
+// SumRows adds up the rows for which key returns the same value.
 func SumRows[K comparable](rows []MinuteRow, key func(MinuteRow) K) map[K]*MinuteRow {
 	sums := map[K]*MinuteRow{}
 	for _, row := range rows {

@@ -21,7 +21,7 @@ var limits = func() (list [buckets - 1]time.Duration) {
 	return list
 }()
 
-// Histogram counts durations in buckets on a fixed logarithmic scale, so that all pods' histograms can be added up. Empty buckets at the
+// TimeBuckets counts durations in buckets on a fixed logarithmic scale, so that all pods' histograms can be added up. Empty buckets at the
 // end are omitted, which keeps a histogram of short durations small.
 type TimeBuckets []int64
 

@@ -17,7 +17,7 @@ type Hooks struct {
 	Retry Hook // called after a failed attempt that will be retried; the job is pending
 }
 
-// Ends counts finished jobs and calls the hooks. It is safe for concurrent use.
+// Reporter counts finished jobs and calls the hooks. It is safe for concurrent use.
 type Reporter struct {
 	Stats  *MinuteCounter // counts for the statistics table, which the pod writes once a minute
 	counts *Ends
@@ -25,7 +25,7 @@ type Reporter struct {
 	calls  *calls
 }
 
-// New returns an Ends whose counters belong to m and which calls the given hooks.
+// NewReporter returns a Reporter whose counters belong to m and which calls the given hooks.
 func NewReporter(m *Metrics, hooks Hooks, log *slog.Logger, repeated *Damped) *Reporter {
 	return &Reporter{Stats: NewMinuteCounter(), counts: NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
@@ -33,7 +33,7 @@ func NewReporter(m *Metrics, hooks Hooks, log *slog.Logger, repeated *Damped) *R
 // Of returns the counters for a kind with a handler in this process.
 func (e *Reporter) Of(kind string) *KindEnds { return e.counts.Of(kind) }
 
-// Report is like [Ends.ReportRun], but for a job that ended without its handler returning.
+// Report is like [Reporter.ReportRun], but for a job that ended without its handler returning.
 func (e *Reporter) Report(kind *KindEnds, end job.End) { e.ReportRun(kind, end, NoRun) }
 
 // ReportRun reports a finished job, with the wait and run time of its last attempt. The kind argument holds the counters for the job's

@@ -18,7 +18,7 @@ type Shape struct {
 	dict     bool
 }
 
-// Of returns the shape of t.
+// ShapeOf returns the shape of t.
 func ShapeOf(t reflect.Type) *Shape { return of(t, map[reflect.Type]*Shape{}) }
 
 // of is like Of, with the shapes of the enclosing types, which may be incomplete.
@@ -70,7 +70,7 @@ func (s *Shape) fields(t reflect.Type, seen map[reflect.Type]*Shape, within []re
 	}
 }
 
-// Custom reports whether t has a custom JSON encoding, which might not match its fields. Times are encoded as strings, so they do not count.
+// CustomJSON reports whether t has a custom JSON encoding, which might not match its fields. Times are encoded as strings, so they do not count.
 func CustomJSON(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return t != reflect.TypeFor[time.Time]() && (p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[json.Unmarshaler]()))

@@ -79,7 +79,7 @@ func (h *Harness) dueSchedules(ctx context.Context, until time.Time) ([]due, err
 
 // fireDue fires the schedules that are due on the test's clock.
 func (h *Harness) fireDue(ctx context.Context) error {
-	inside.Of(h.client).Pod.Calendar.FireDue(ctx, &h.calendar.now)
+	inside.Of(h.client).Pod.Submitter.FireDue(ctx, &h.calendar.now)
 	left, err := h.dueSchedules(ctx, h.calendar.now)
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("schedule %q does not fire at %s: %s (see the log of Options.Logger)", left[0].Name, left[0].At, left[0].Error)

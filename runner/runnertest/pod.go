@@ -60,7 +60,7 @@ func (h *Harness) startPod() (*pod, error) {
 		return nil, err
 	}
 	h.register(p.runner)
-	inside.Of(p.runner).Pod.Calendar.ByHand()
+	inside.Of(p.runner).Pod.Submitter.ByHand()
 	ctx, quit := context.WithCancel(context.Background())
 	p.quit = quit
 	h.pods = append(h.pods, p)

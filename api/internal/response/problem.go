@@ -99,7 +99,7 @@ func FromCode(code string) error {
 	return nil
 }
 
-// Of returns the response to an error.
+// ProblemOf returns the response to an error.
 func ProblemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p

@@ -28,7 +28,7 @@ type Secrets struct {
 	readings *readings
 }
 
-// Of returns JSON pointers to a kind's secret arguments, and the declared members of the arguments of a kind with secrets. known is false if
+// Lookup returns JSON pointers to a kind's secret arguments, and the declared members of the arguments of a kind with secrets. known is false if
 // the kind's secrets are unknown.
 type Lookup func(kind string) (pointers []string, declared *text.Shape, known bool)
 

@@ -163,7 +163,7 @@ func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 var errMeanwhile = errors.New("created concurrently: try again")
 
 // replan computes the next occurrence of a schedule whose times have changed or that was resumed. If the schedule has no more occurrences,
-// the calendar's next sweep handles it.
+// the submitter's next sweep handles it.
 func replan(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Plan) error {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err != nil || row.Planned {

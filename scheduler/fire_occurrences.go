@@ -125,7 +125,7 @@ func (c *Submitter) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids 
 			skipOverlap(list[i].occurrences, active[list[i].Name])
 		}
 	}
-	if err := c.submitOccurrences(ctx, tx, list, actor); err != nil {
+	if err := c.submitJobs(ctx, tx, list, actor); err != nil {
 		return err
 	}
 	var reported, refused []job.Fire

@@ -33,7 +33,7 @@ func (d *decision) fail(err error) {
 	}
 }
 
-// submitOccurrences submits occurrences' jobs in the transaction that processes the occurrences. If the database rejects jobs, their occurrences
+// submitJobs submits occurrences' jobs in the transaction that processes the occurrences. If the database rejects jobs, their occurrences
 // are recorded as failed or, if there are several schedules, the whole transaction fails, and the schedules are then processed one by one.
 //
 // The jobs need no approval, even if their lane requires it for submissions. Instead, the API requires permission to approve from anyone
@@ -41,7 +41,7 @@ func (d *decision) fail(err error) {
 //
 // Like jobs that the program submits, the jobs have no submitter, so users who see only their own jobs do not see them. Their pipelines are
 // named after the schedule.
-func (c *Submitter) submitOccurrences(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
+func (c *Submitter) submitJobs(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
 	work, err := c.prepare(ctx, tx, list)
 	if err != nil {
 		return err

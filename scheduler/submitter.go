@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Options configures a [Calendar]. All fields are required.
+// SubmitterOptions configures a [Submitter]. All fields are required.
 type SubmitterOptions struct {
 	Store   *store.Store
 	Log     *slog.Logger
@@ -41,10 +41,10 @@ type SubmitterOptions struct {
 	Count func(error) error
 }
 
-// Jobs creates the rows of the jobs with the given IDs. The caller must pass the submission's result to ended.
+// NewJobs creates the rows of the jobs with the given IDs. The caller must pass the submission's result to ended.
 type NewJobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended func(error))
 
-// Calendar submits due schedules' jobs. It is safe for concurrent use.
+// Submitter submits due schedules' jobs. It is safe for concurrent use.
 type Submitter struct {
 	o   SubmitterOptions
 	due routine.Signal
@@ -55,10 +55,10 @@ type Submitter struct {
 	byHand bool // Run does not fire schedules
 }
 
-// New returns a calendar. It does nothing until Run is called.
+// NewSubmitter returns a submitter. It does nothing until Run is called.
 func NewSubmitter(o SubmitterOptions) *Submitter { return &Submitter{o: o, due: routine.NewSignal()} }
 
-// ByHand makes schedules fire only through [Calendar.FireDue]. It is for tests whose clock differs from the database's. Call it before Run.
+// ByHand makes schedules fire only through [Submitter.FireDue]. It is for tests whose clock differs from the database's. Call it before Run.
 func (c *Submitter) ByHand() { c.byHand = true }
 
 // Run fires due schedules until ctx is cancelled.

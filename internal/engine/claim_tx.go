@@ -17,9 +17,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// leaseTx runs transactions that lock a claim's lease: the handlers' transactions, and those that finish a run together with its handler's
+// claimTx runs transactions that lock a claim's lease: the handlers' transactions, and those that finish a run together with its handler's
 // writes.
-type leaseTx struct {
+type claimTx struct {
 	*Identity
 	alive context.Context // ends when the engine gives up writing
 }
@@ -45,7 +45,7 @@ const maxReruns = 8
 //
 // If the transaction finishes the run, run retries the read-back until the commit's outcome is known, even after the context has ended.
 // After a commit, the next step may belong to this pod, and then no other pod would start it.
-func (l *leaseTx) run(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
+func (l *claimTx) run(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(l.alive, cancel)
@@ -123,7 +123,7 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // try makes a single attempt to run and commit the transaction. The committed result is true only if the commit is known to have succeeded.
-func (l *leaseTx) try(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
+func (l *claimTx) try(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
 	release := func() {}
 	if pool == l.Store.Pool() {
 		if release, err = l.Store.Turn(ctx); err != nil {
@@ -180,7 +180,7 @@ func (l *leaseTx) try(ctx context.Context, run *Run, pool *pgxpool.Pool, do func
 }
 
 // before makes the engine's own writes after the handler's.
-func (l *leaseTx) before(ctx context.Context, run *Run, tx pgx.Tx, end end) error {
+func (l *claimTx) before(ctx context.Context, run *Run, tx pgx.Tx, end end) error {
 	if err := run.Events.WriteIn(ctx, tx); err != nil || end.before == nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (l *leaseTx) before(ctx context.Context, run *Run, tx pgx.Tx, end end) erro
 
 // readBack reads back the outcome of a commit whose reply was lost. For a commit that finishes the run, it retries until the outcome is
 // known (see run).
-func (l *leaseTx) readBack(ctx context.Context, run *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (l *claimTx) readBack(ctx context.Context, run *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = l.alive
 		defer func() {
