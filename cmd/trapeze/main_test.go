@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/cmd/app"
 	"github.com/trapeze-run/trapeze/internal/cli"
+	"github.com/trapeze-run/trapeze/internal/cli/program"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -25,7 +27,7 @@ const beTrapeze = "BE_TRAPEZE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(beTrapeze) != "" {
-		os.Exit(run(context.Background(), os.Args[1:]))
+		os.Exit(app.Run(context.Background(), program.Command(""), os.Args[1:]))
 	}
 	pgtest.Main(m)
 }

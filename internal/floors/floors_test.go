@@ -105,6 +105,7 @@ var plan = []floor{
 
 	// top layer
 	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "internal/cli/program", imports: "cmd/app handlers internal/cli internal/cli/demo internal/cli/demokinds runner"},                                                                         // the command line of trapeze itself
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                         // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
