@@ -109,6 +109,7 @@ var plan = []floor{
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                         // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
+	{folder: "e2e", imports: "*", testOnly: true}, // tests of the program as a process
 }
 
 // forTests lists additional packages that the tests of every package may import.
@@ -177,7 +178,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		{"cmd/trapeze/main.go", module + "/internal/pgembed", ""},
 		{"cmd/trapeze/main.go", module + "/internal/pgtest", "for tests only"},
 		{"cmd/trapeze/main.go", module + "/tools/torture", "not on the plan"},
-		{"cmd/trapeze/main_test.go", module + "/tools/torture", "not on the plan"},
+		{"e2e/main_test.go", module + "/tools/torture", "not on the plan"},
 		{"cmd/trapeze/main.go", module + "/examples/embed", ""},
 		{"somewhere/new.go", module + "/job", "not on the plan"},
 	} {
