@@ -28,9 +28,7 @@ func newPatient(t *testing.T) patient {
 
 func (p patient) exec(sql string, args ...any) {
 	p.t.Helper()
-	if _, err := p.pool.Exec(p.t.Context(), sql, args...); err != nil {
-		p.t.Fatal(err)
-	}
+	pgtest.Exec(p.t, p.pool, sql, args...)
 }
 
 // join inserts a pod whose lease expires after the given number of seconds.

@@ -38,17 +38,9 @@ func (d database) heard() {
 	d.t.Helper()
 	pool := d.store().Pool()
 	for range 3 {
-		var before time.Time
-		read := func(sql string, to any, args ...any) {
-			d.t.Helper()
-			if err := pool.QueryRow(d.t.Context(), sql, args...).Scan(to); err != nil {
-				d.t.Fatal(err)
-			}
-		}
-		read(`select coalesce(max(lease_until), now()) from trapeze.pods where closed_at is null`, &before)
-		pgtest.Wait(d.t, "a heartbeat of every pod", func() (all bool) {
-			read(`select not exists (select from trapeze.pods where closed_at is null and lease_until <= $1)`, &all, before)
-			return all
+		before := pgtest.QueryOne[time.Time](d.t, pool, `select coalesce(max(lease_until), now()) from trapeze.pods where closed_at is null`)
+		pgtest.Wait(d.t, "a heartbeat of every pod", func() bool {
+			return pgtest.QueryOne[bool](d.t, pool, `select not exists (select from trapeze.pods where closed_at is null and lease_until <= $1)`, before)
 		})
 	}
 }
@@ -167,8 +159,7 @@ type fleet struct {
 	pods []*pod
 }
 
-func (f *fleet) count(sql string, args ...any) (n int) {
+func (f *fleet) count(sql string, args ...any) int {
 	f.t.Helper()
-	f.is.NoErr(f.pool.QueryRow(f.t.Context(), sql, args...).Scan(&n))
-	return n
+	return pgtest.QueryOne[int](f.t, f.pool, sql, args...)
 }

@@ -60,27 +60,22 @@ func TestLaneEngineMoveCommand(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	pool := pgtest.Connect(t, db.url)
-	exec := func(sql string) {
-		t.Helper()
-		_, err := pool.Exec(t.Context(), sql)
-		is.NoErr(err)
-	}
 	refused := db.run("lane", "set", "video", "--engine", "far")
 	is.Equal(refused.code, 1)
 	is.True(strings.Contains(refused.err, "no pod serves the engine far: start a pod whose program registers it"))
-	exec(`insert into trapeze.pods (id, name, lease_until, slots, engines) values (gen_random_uuid(), 'silent', now() + interval '1 hour', 1, '{far}')`)
+	pgtest.Exec(t, pool, `insert into trapeze.pods (id, name, lease_until, slots, engines) values (gen_random_uuid(), 'silent', now() + interval '1 hour', 1, '{far}')`)
 	late := db.run("lane", "set", "video", "--engine", "far", "--timeout", "100ms")
 	is.Equal(late.code, 1)
 	is.True(strings.Contains(late.err, "1 pod to confirm"))
 	is.True(strings.Contains(late.err, "to give it up, run trapeze lane set video --engine postgres"))
 	is.True(strings.Contains(db.ok("lanes"), "moving to far"))
-	exec(`update trapeze.pods set closed_at = now(), closed = 'left'`)
+	pgtest.Exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'left'`)
 	is.Equal(db.ok("lane", "set", "video", "--engine", "far"), "lane video runs on far\n") // repeating the command completes the move
 	is.True(strings.Contains(db.ok("lanes"), "open, far"))
 	id := db.enqueue("some.kind", "--lane", "video")
-	exec(`update trapeze.pods set closed_at = null, closed = null, engines = '{}'`)
+	pgtest.Exec(t, pool, `update trapeze.pods set closed_at = null, closed = null, engines = '{}'`)
 	is.True(strings.Contains(db.ok("job", id), `no live pod serves far, the engine of its lane "video"`))
-	exec(`update trapeze.pods set closed_at = now(), closed = 'left'`)
+	pgtest.Exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'left'`)
 	is.Equal(db.ok("lane", "set", "video", "--engine", "postgres"), "lane video runs on postgres\n")
 }
 

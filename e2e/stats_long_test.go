@@ -11,7 +11,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -31,20 +30,20 @@ func TestStatsAfterPodKill(t *testing.T) {
 	if left := time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)); left < 20*time.Second {
 		end(1) // the first jobs must all end within one minute
 		pgtest.WaitFor(t, time.Minute, "the minute is over", func() bool {
-			return podtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.stats`) > 0
+			return pgtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.stats`) > 0
 		})
 	}
 	end(5)
-	before := podtest.QueryOne[time.Time](t, pool, `select date_trunc('minute', now())`)
+	before := pgtest.QueryOne[time.Time](t, pool, `select date_trunc('minute', now())`)
 	written := func() int {
-		return podtest.QueryOne[int](t, pool, `select coalesce(sum(jobs), 0)::int from trapeze.stats where at <= $1`, before)
+		return pgtest.QueryOne[int](t, pool, `select coalesce(sum(jobs), 0)::int from trapeze.stats where at <= $1`, before)
 	}
-	want := podtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.done`)
+	want := pgtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.done`)
 	pgtest.WaitFor(t, 70*time.Second, "the pod has written the minute", func() bool { return written() == want })
 	end(3)
 	p.signal(syscall.SIGKILL)
 	p.end()
 	s := decoded[job.Stats](t, db.ok("stats", "--json"))
 	is.Equal(fmt.Sprint(s.Total.Finished), fmt.Sprint(want)) // the last three jobs' counts are lost
-	is.Equal(podtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.done`), want+3)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.done`), want+3)
 }

@@ -27,24 +27,19 @@ func rollbacks(t *testing.T, url string) (n int) {
 	observer, err := pgx.Connect(t.Context(), url)
 	is.NoErr(err)
 	defer func() { _ = observer.Close(t.Context()) }()
-	read := func(sql string) (n int) {
-		t.Helper()
-		is.NoErr(observer.QueryRow(t.Context(), sql).Scan(&n))
-		return n
-	}
 	pgtest.WaitFor(t, time.Minute, "all other sessions have ended", func() bool {
-		return read(`select count(*) from pg_stat_activity
+		return pgtest.QueryOne[int](t, observer, `select count(*) from pg_stat_activity
 			where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()`) == 0
 	})
 	const counted = `select xact_rollback from pg_stat_database where datname = current_database()`
-	before := read(counted)
+	before := pgtest.QueryOne[int](t, observer, counted)
 	failing, err := pgx.Connect(t.Context(), url)
 	is.NoErr(err)
 	_, err = failing.Exec(t.Context(), `select 1 / 0`)
 	is.True(err != nil)
 	is.NoErr(failing.Close(t.Context()))
-	pgtest.WaitFor(t, time.Minute, "a failing statement is counted", func() bool { return read(counted) > before })
-	return read(counted) - 1 // subtract the failing statement above, which is counted after all others
+	pgtest.WaitFor(t, time.Minute, "a failing statement is counted", func() bool { return pgtest.QueryOne[int](t, observer, counted) > before })
+	return pgtest.QueryOne[int](t, observer, counted) - 1 // subtract the failing statement above, which is counted after all others
 }
 
 // workersShareJobs has worker processes compete for jobs. Each job must run once, on a single worker, and no transaction may be rolled back
@@ -58,12 +53,8 @@ func workersShareJobs(t *testing.T, workers int) {
 	for i := range list {
 		list[i] = startFar(t, p.HTTP, fmt.Sprintf("TRAPEZE_POD=worker-%d", i))
 	}
-	count := func(sql string) (n int) {
-		is.NoErr(pool.QueryRow(t.Context(), sql).Scan(&n))
-		return n
-	}
 	pgtest.WaitFor(t, time.Minute, "all workers are accepted", func() bool {
-		return count(`select count(*) from trapeze.pods p join trapeze.remote_workers w on w.pod = p.id where closed_at is null`) == workers
+		return pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.pods p join trapeze.remote_workers w on w.pod = p.id where closed_at is null`) == workers
 	})
 	submitter, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
@@ -75,11 +66,11 @@ func workersShareJobs(t *testing.T, workers int) {
 	_, err = submitter.EnqueueMany(t.Context(), jobs)
 	is.NoErr(err)
 	pgtest.WaitFor(t, 2*time.Minute, "all jobs have succeeded", func() bool {
-		return count(`select count(*) from trapeze.done where state = 'succeeded'`) == len(jobs)
+		return pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`) == len(jobs)
 	})
-	is.Equal(count(`select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                  // no job ran on two workers
-	is.Equal(count(`select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.pod = d.pod`), workers) // every worker ran jobs
-	is.Equal(count(`select count(*) from trapeze.done d left join trapeze.remote_workers w on w.pod = d.pod where w.pod is null`), 0)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                  // no job ran on two workers
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.pod = d.pod`), workers) // every worker ran jobs
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done d left join trapeze.remote_workers w on w.pod = d.pod where w.pod is null`), 0)
 
 	for _, w := range list {
 		w.signal(syscall.SIGTERM)
