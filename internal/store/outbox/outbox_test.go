@@ -15,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -31,7 +32,7 @@ const soon = time.Nanosecond
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Store: newStore(t), t: t, is: is.New(t)}
+	w := &world{Store: plantest.Open(t, store.New), t: t, is: is.New(t)}
 	w.Outbox = New(w.Store, Options{Engine: "far", RetakeAfter: soon})
 	w.exec(`insert into trapeze.lanes (name, engine) values ('video', 'far')`)
 	return w

@@ -328,3 +328,16 @@ func FillUnanalyzed(t testing.TB, pool *pgxpool.Pool, n int) {
 // Wide matches scans of live and parked in which no index condition selects a specific job, and scans of a live_for_ index whose only
 // condition is on the id, which is not the index's first column.
 var Wide = regexp.MustCompile(`Scan( Backward)? (using (live_for_\w+|\w+) )?on (live|parked)\b.*\n +(Filter|->|SubPlan).*|using live_for_\w+ on live\b.*\n +Index Cond: \(id = .*`)
+
+// Open opens a store with the default options on a new, migrated database. open is store.New, which this package cannot import, because
+// the tests of package store import it.
+func Open[S interface{ Close() }, O any](t testing.TB, open func(context.Context, *pgxpool.Pool, O) (S, error)) S {
+	t.Helper()
+	var options O
+	s, err := open(t.Context(), pgtest.Pool(t), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}

@@ -17,7 +17,7 @@ import (
 func TestRareEndListReads(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
-		s := newStore(t)
+		s := plantest.Open(t, store.New)
 		plantest.SeedEnded(t, s.Pool(), n, n/20) // twenty failed jobs in each history
 		conn := plantest.Pinned(t, s.Pool())
 		found := map[string]plantest.Touched{}
@@ -37,7 +37,7 @@ func TestRareEndListReads(t *testing.T) {
 func TestCurrentRunWithoutHistory(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
-		s := newStore(t)
+		s := plantest.Open(t, store.New)
 		pgtest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id)
 			select g, 'k', 'default', case g when 1 then 's' when 2 then 'other' else '' end, '{}', g from generate_series(1, $1::int) g`, n)
 		pgtest.Exec(t, s.Pool(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
@@ -63,7 +63,7 @@ func TestCurrentRunWithoutHistory(t *testing.T) {
 func TestPipelineJobReads(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
-		s := newStore(t)
+		s := plantest.Open(t, store.New)
 		plantest.SeedEnded(t, s.Pool(), n, 20)
 		conn := plantest.Pinned(t, s.Pool())
 		return map[string]plantest.Touched{"jobs_of_pipeline": plantest.Reads(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL,
@@ -74,7 +74,7 @@ func TestPipelineJobReads(t *testing.T) {
 
 func TestWalkPartReads(t *testing.T) {
 	t.Parallel()
-	is, s := is.New(t), newStore(t)
+	is, s := is.New(t), plantest.Open(t, store.New)
 	plantest.SeedEnded(t, s.Pool(), 20_000, 20)
 	pgtest.Exec(t, s.Pool(), `vacuum analyze trapeze.jobs`)
 	conn := plantest.Pinned(t, s.Pool())
@@ -92,7 +92,7 @@ func TestWalkPartReads(t *testing.T) {
 // only that event's row, found through an index.
 func TestJobHistoryReads(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := plantest.Open(t, store.New)
 	pgtest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (1, 'k', 'default', '{}', 1)`)
 	plan := plantest.Explain(t, plantest.Pinned(t, s.Pool()), "job_events", jobEventsSQL, "analyze, costs off, timing off", "1", "0", "100")
 	lines := strings.Split(plan, "\n")
