@@ -45,7 +45,7 @@ test: ## run all tests on a real PostgreSQL
 	$(GO) build -o bin/with ./internal/pgtest/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
 
 # The packages whose tests take longest start first, so that none of them runs alone at the end.
-LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store ./remote/internal/host ./runner/runnertest ./remote)
+LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./e2e ./internal/store ./remote/internal/host ./runner/runnertest ./remote)
 
 # The small modules of the examples come last, all at once, because they compile what the tests above have compiled.
 MODULES := mounting river sql
@@ -89,7 +89,7 @@ ATTACKS := TestAttackForgedJWTs TestAttackGuessedTokens TestAttackCrossOriginReq
 	TestForbiddenRemoteWorkerReports TestExcessiveRemoteWorkerMessages TestWrongTokensAtWorkerRoutes
 
 attack: ## attack a real serve over HTTP: forged tokens, other origins, scripts, SQL, others' jobs, bombs, slow clients
-	$(GO) test -count=1 -vet=off -timeout $(TIMEOUT) $(ARGS) -run '^($(subst $(space),|,$(strip $(ATTACKS))))$$' ./cmd/trapeze
+	$(GO) test -count=1 -vet=off -timeout $(TIMEOUT) $(ARGS) -run '^($(subst $(space),|,$(strip $(ATTACKS))))$$' ./e2e
 
 fault: ## crashes at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)

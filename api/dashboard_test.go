@@ -78,9 +78,7 @@ func newPod(t *testing.T, o api.Options) *pod {
 // exec writes values that only earlier versions accepted.
 func (p *pod) exec(sql string, args ...any) {
 	p.t.Helper()
-	if _, err := inside.Of(p.Runner).Store.Pool().Exec(p.t.Context(), sql, args...); err != nil {
-		p.t.Fatal(err)
-	}
+	pgtest.Exec(p.t, inside.Of(p.Runner).Store.Pool(), sql, args...)
 }
 
 func raw(kind string) runner.Raw { return runner.Raw{Name: kind, JSON: []byte(`{"n": 1}`)} }

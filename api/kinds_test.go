@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -22,16 +23,13 @@ func TestKindsThroughAPI(t *testing.T) {
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"vic": {"viewer"}, "sub": {"submitter"}})}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "limited", never, runner.Timeout(90*time.Second), runner.Retry(7, job.Backoff{}), runner.StaleAfter(5*time.Second))
 	})
-	exec := func(sql string, args ...any) {
-		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), sql, args...)
-		is.NoErr(err)
-	}
-	exec(`insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
+	pool := inside.Of(h.Runner).Store.Pool()
+	pgtest.Exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
 		select date_trunc('minute', now()) - interval '2 minutes', 'default', kind, state, jobs, wait, run
 		from (values ('quick', 'succeeded', 600, array[0, 600], array[600]), ('quick', 'failed', 3, array[0, 3], array[3]),
 			('slow', 'succeeded', 2, array[2], array[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2])) v(kind, state, jobs, wait, run)`)
-	exec(`insert into trapeze.lanes (name, slots, slots_per_pod) values ('side', 4, 2)`)
-	exec(`insert into trapeze.lane_kinds (kind, lane) values ('limited', 'side')`)
+	pgtest.Exec(t, pool, `insert into trapeze.lanes (name, slots, slots_per_pod) values ('side', 4, 2)`)
+	pgtest.Exec(t, pool, `insert into trapeze.lane_kinds (kind, lane) values ('limited', 'side')`)
 	running := h.send("POST", "/jobs", `{"kind":"hold"}`, "X-Who", "sub").body["id"].(string)
 	h.untilAs(running, job.Running, "X-Who", "sub")
 	is.Equal(h.send("POST", "/jobs", `{"kind":"orphan","foreign":true}`, "X-Who", "sub").status, http.StatusAccepted)
@@ -86,7 +84,7 @@ func TestKindsThroughAPI(t *testing.T) {
 	is.True(strings.Index(page, `id="kind-slow"`) > strings.Index(page, `id="kind-quick"`))
 	close(h.held(running))
 
-	exec(`update trapeze.pods set limits = null`) // as if the pod ran an earlier release
+	pgtest.Exec(t, pool, `update trapeze.pods set limits = null`) // as if the pod ran an earlier release
 	is.Equal(find(read(""), "limited").Handlers[0].Limits, nil)
 	is.True(strings.Contains(h.send("GET", "/ui/kinds?window=7d", "", "X-Who", "vic").text, "not reported"))
 }

@@ -47,10 +47,10 @@ func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	}
 	most := writeEvents(t, pool, pods, rate, lasts)
 	pods[1].send("POST", "/jobs/"+noisy+"/cancel", "")
-	pgtest.Wait(t, "all jobs have ended", func() bool { return count(t, pool, `select count(*) from trapeze.live`) == 0 })
-	total[everything] = count(t, pool, `select count(*) from trapeze.job_event`)
+	pgtest.Wait(t, "all jobs have ended", func() bool { return pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.live`) == 0 })
+	total[everything] = pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.job_event`)
 	for _, path := range paths[2:] {
-		total[path] = count(t, pool, `select count(*) from trapeze.job_event where job = `+noisy)
+		total[path] = pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.job_event where job = `+noisy)
 	}
 	close(ended)
 	reading.Wait()
@@ -77,7 +77,7 @@ func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts
 	for began := time.Now(); time.Since(began) < lasts; <-tick.C {
 		_, err := pods[rand.IntN(2)].EnqueueMany(t.Context(), many("echo", max(1, rate/30))) // each job has three events
 		is.NoErr(err)
-		most = max(most, count(t, pool, `select count(*) from pg_stat_activity where datname = current_database()`))
+		most = max(most, pgtest.QueryOne[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database()`))
 		if tx == nil && time.Since(began) > lasts/4 {
 			tx, err = pool.Begin(t.Context())
 			is.NoErr(err)
@@ -99,14 +99,6 @@ func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts
 // lateSQL writes an event for a parked job.
 const lateSQL = `with u as (update trapeze.parked set event_no = event_no + 1 where id = $1 returning id, event_no)
 	insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, event_no, 'pending', 'pending', 'late' from u`
-
-func count(t *testing.T, pool *pgxpool.Pool, sql string) (n int) {
-	t.Helper()
-	if err := pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // reader reads one stream until it has received all events.
 type reader struct {

@@ -93,7 +93,7 @@ func TestPointInTimeRestore(t *testing.T) {
 
 	// Changes after the restore point.
 	fired := func() []string {
-		return podtest.Column[string](t, pool, `select concat_ws(' ', schedule, count(*) filter (where outcome = 'fired' and fire_at < $1::timestamptz),
+		return pgtest.Column[string](t, pool, `select concat_ws(' ', schedule, count(*) filter (where outcome = 'fired' and fire_at < $1::timestamptz),
 			count(*) filter (where missed > 0)) from trapeze.schedule_occurrences group by schedule order by schedule`, due)
 	}
 	policies := func() bool {
@@ -113,12 +113,12 @@ func TestPointInTimeRestore(t *testing.T) {
 	cursor := s.must(t).id
 	s.leave()
 	before := map[int64]bool{}
-	for _, id := range podtest.Column[int64](t, pool, `select id from trapeze.jobs`) {
+	for _, id := range pgtest.Column[int64](t, pool, `select id from trapeze.jobs`) {
 		before[id] = true
 	}
-	fence := podtest.QueryOne[int64](t, pool, `select max(fence) from trapeze.done`)
-	history := podtest.QueryOne[string](t, pool, `select history::text from trapeze.cluster`)
-	segment := podtest.QueryOne[string](t, pool, `select pg_walfile_name(pg_switch_wal())`)
+	fence := pgtest.QueryOne[int64](t, pool, `select max(fence) from trapeze.done`)
+	history := pgtest.QueryOne[string](t, pool, `select history::text from trapeze.cluster`)
+	segment := pgtest.QueryOne[string](t, pool, `select pg_walfile_name(pg_switch_wal())`)
 	pgtest.Wait(t, "the WAL is archived", func() bool {
 		_, err := os.Stat(filepath.Join(archive, segment))
 		return err == nil
@@ -156,7 +156,7 @@ func TestPointInTimeRestore(t *testing.T) {
 			before[n] = true
 		}
 	}
-	sql := podtest.QueryOne[int64](t, pool, `select id from trapeze.enqueue('echo')`)
+	sql := pgtest.QueryOne[int64](t, pool, `select id from trapeze.enqueue('echo')`)
 	is.True(!before[sql])
 	// An idempotency key from before the restore point still returns its job. A key that the restore discarded creates a new job.
 	is.Equal(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"], keyed)

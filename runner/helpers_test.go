@@ -3,6 +3,7 @@ package runner_test
 import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -35,7 +36,7 @@ var (
 	metricValue    = podtest.MetricValue
 	finished       = podtest.Finished
 	allCounted     = podtest.AllCounted
-	exec           = podtest.Exec
+	exec           = pgtest.Exec
 	quiet          = podtest.Quiet
 	running        = podtest.Running
 	counted        = podtest.Counted
@@ -46,10 +47,10 @@ const takesClaim = podtest.TakesClaim
 
 func queryOne[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
-	return podtest.QueryOne[T](t, pool, sql, args...)
+	return pgtest.QueryOne[T](t, pool, sql, args...)
 }
 
 func column[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) []T {
 	t.Helper()
-	return podtest.Column[T](t, pool, sql, args...)
+	return pgtest.Column[T](t, pool, sql, args...)
 }

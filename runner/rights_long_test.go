@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -78,10 +78,10 @@ func TestGuideSubmitRights(t *testing.T) {
 		if row == "update submissions" {
 			continue // needed only if ids are in use after a failover
 		}
-		podtest.Exec(t, owner, `revoke `+verb+` on trapeze.`+table+` from `+role)
+		pgtest.Exec(t, owner, `revoke `+verb+` on trapeze.`+table+` from `+role)
 		if submit() == nil {
 			t.Errorf("no statement needs the permission to %s %s", verb, table)
 		}
-		podtest.Exec(t, owner, `grant `+verb+` on trapeze.`+table+` to `+role)
+		pgtest.Exec(t, owner, `grant `+verb+` on trapeze.`+table+` to `+role)
 	}
 }

@@ -92,8 +92,8 @@ func TestGuideRunRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role, pool, owner := given(t, "A role that runs jobs", "trapeze_app")
-	podtest.Exec(t, owner, `create table mine (job bigint)`)
-	podtest.Exec(t, owner, `grant insert on mine to `+role)
+	pgtest.Exec(t, owner, `create table mine (job bigint)`)
+	pgtest.Exec(t, owner, `grant insert on mine to `+role)
 	ctx := t.Context()
 	mine := func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into mine values (1)`)
@@ -193,7 +193,7 @@ func TestGuideRunRights(t *testing.T) {
 		return queryOne[int](t, owner, `select count(*)::int from trapeze.schedule_occurrences where schedule = 'often'`) > 0
 	})
 	for _, day := range []string{"done_succeeded", "job_events"} { // creates a partition that retention drops
-		podtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)
+		pgtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)
 	}
 	is.NoErr(r.Maintain(ctx))
 	is.Equal(queryOne[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
@@ -208,7 +208,7 @@ func TestSecurityDefinerFunctionRights(t *testing.T) {
 	pool := pgtest.Pool(t)
 	where := ` from pg_proc p where pronamespace = 'trapeze'::regnamespace and prosecdef`
 	is.True(queryOne[int](t, pool, `select count(*)`+where) >= 8)
-	is.Equal(strings.Join(podtest.Column[string](t, pool, `select proname`+where+` and (has_function_privilege('public', oid, 'execute')
+	is.Equal(strings.Join(pgtest.Column[string](t, pool, `select proname`+where+` and (has_function_privilege('public', oid, 'execute')
 		or not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false))`), " "), "")
 }
 
@@ -313,11 +313,11 @@ func TestGuideRightsPerStatement(t *testing.T) {
 		from information_schema.column_privileges where grantee = $2 and privilege_type = 'UPDATE' group by table_name`, role, eraser)
 	is.True(len(granted) > 70)
 	for _, grant := range granted {
-		podtest.Exec(t, owner, `revoke `+grant)
+		pgtest.Exec(t, owner, `revoke `+grant)
 		if len(missing(t, owner, list, role, eraser)) == 0 {
 			t.Errorf("no statement needs %s", grant)
 		}
-		podtest.Exec(t, owner, `grant `+strings.Replace(grant, " from ", " to ", 1))
+		pgtest.Exec(t, owner, `grant `+strings.Replace(grant, " from ", " to ", 1))
 	}
 
 	for _, forbidden := range []string{`create table trapeze.mine ()`, `create table mine ()`, `drop table trapeze.jobs`, `truncate trapeze.jobs`,

@@ -37,17 +37,6 @@ func pages(t *testing.T) (files []string) {
 	return append(files, "../../README.md")
 }
 
-// blocks returns a page's code blocks whose info string begins with language, together with the rest of the info string.
-func blocks(t *testing.T, page, language string) (all []block) {
-	t.Helper()
-	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+`\b ?([^\n]*)\n(.*?)^ *`+"```$").FindAllStringSubmatch(read(t, page), -1) {
-		all = append(all, block{mark: found[1], text: found[2]})
-	}
-	return all
-}
-
-type block struct{ mark, text string }
-
 // TestGoBlocksInDocuments checks that the tokens of each Go block in the documentation occur in a Go file of the
 // repository. Comments and indentation may differ.
 func TestGoBlocksInDocuments(t *testing.T) {
@@ -67,15 +56,16 @@ func TestGoBlocksInDocuments(t *testing.T) {
 		}
 		return nil
 	}))
+	block := regexp.MustCompile("(?ms)^ *```go\\b[^\n]*\n(.*?)^ *```$")
 	seen := 0
 	for _, page := range pages(t) {
-		for _, one := range blocks(t, page, "go") {
-			first, _, _ := strings.Cut(one.text, "\n")
+		for _, found := range block.FindAllStringSubmatch(read(t, page), -1) {
+			first, _, _ := strings.Cut(found[1], "\n")
 			if notExcerpts[first] != "" {
 				continue
 			}
 			seen++
-			for _, part := range strings.Split(one.text, "\n\n") { // a block may combine paragraphs from different places
+			for _, part := range strings.Split(found[1], "\n\n") { // a block may combine paragraphs from different places
 				want := tokens([]byte(part))
 				if !slices.ContainsFunc(code, func(file string) bool { return strings.Contains(file, want) }) {
 					t.Errorf("%s: no Go file has this code:\n%s", page, part)

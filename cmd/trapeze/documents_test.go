@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/cli/program"
 )
 
 // TestCommandsInDocuments checks every `trapeze …` command that occurs as code in a document.
@@ -23,7 +25,7 @@ func TestCommandsInDocuments(t *testing.T) {
 		for _, part := range code.FindAllString(read(t, file), -1) {
 			for _, found := range typed.FindAllStringSubmatch(part, -1) {
 				seen++
-				root := newRootCommand()
+				root := program.Command("")
 				root.InitDefaultCompletionCmd("completion")
 				c, args, err := root.Find(strings.Fields(found[1]))
 				if err != nil || !c.HasParent() || c.HasSubCommands() && c.Name() != "completion" && c.Name() != "demo" && c.Name() != "pipeline" && len(args) > 0 && !strings.HasPrefix(args[0], "-") {

@@ -7,80 +7,12 @@ package main
 import (
 	"context"
 	"os"
-	"strings"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/cmd/app"
-	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/cli"
-	"github.com/trapeze-run/trapeze/internal/cli/demo"
-	"github.com/trapeze-run/trapeze/internal/cli/demokinds"
-	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/internal/cli/program"
 )
 
 // release is set by the linker with -ldflags "-X main.release=v1.2.3".
 var release string
 
-func main() { os.Exit(run(context.Background(), os.Args[1:])) }
-
-func run(ctx context.Context, args []string) int { return app.Run(ctx, newRootCommand(), args) }
-
-// newRootCommand returns the commands of package app, plus the demo and the flags of the example.
-func newRootCommand() *cobra.Command {
-	var e example
-	root := app.Command(app.Options{Name: "trapeze", Release: release, Register: e.register})
-	root.Long = strings.Replace(root.Long, "  trapeze serve ", "  trapeze demo                                    see it work on real data, "+
-		"and survive a killed process\n  trapeze serve ", 1)
-	show := demo.Command()
-	show.GroupID = app.GroupRun
-	root.AddCommand(show)
-	for _, c := range root.Commands() {
-		switch c.Name() {
-		case "serve":
-			c.Flags().StringVar(&e.files, "files", ".", "folder with the files of the example pipeline")
-			unchanged := c.Flags().Lookup("no-migrate")
-			unchanged.Usage = "do not migrate the schema or the example's schema"
-			e.noMigrate = unchanged.Value.String
-		case "worker":
-			c.Long += `
-
-This program runs only the demo kinds that need no database (TRAPEZE_DEMO_HANDLERS=true). To run your own handlers, write a program
-with package cmd/app or remote/worker.`
-			c.Example = strings.ReplaceAll(c.Example, "  ", "  TRAPEZE_DEMO_HANDLERS=true ")
-		}
-	}
-	return root
-}
-
-// example registers this program's handlers: the worked example and, if requested, the demo kinds.
-type example struct {
-	files     string
-	noMigrate func() string // returns the value of the flag
-}
-
-func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
-	config, err := cli.Load()
-	if err != nil {
-		return err
-	}
-	kinds := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
-	if pool == nil { // a remote worker runs only those kinds that need no database
-		if !config.DemoHandlers {
-			return cli.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
-		}
-		demokinds.RegisterRemote(r, kinds)
-		return nil
-	}
-	options := handlers.Options{Dir: e.files}
-	if e.noMigrate() != "true" {
-		if err := handlers.Setup(ctx, pool, options); err != nil {
-			return err
-		}
-	}
-	if err := handlers.Register(r, pool, options); err != nil || !config.DemoHandlers {
-		return err
-	}
-	return demokinds.Register(ctx, r, pool, kinds)
-}
+func main() { os.Exit(app.Run(context.Background(), program.Command(release), os.Args[1:])) }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli"
+	"github.com/trapeze-run/trapeze/internal/cli/program"
 	"github.com/trapeze-run/trapeze/internal/envvar"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -59,7 +60,7 @@ func cell(text string) string {
 }
 
 func commandsPage(*testing.T) string {
-	root := newRootCommand()
+	root := program.Command("")
 	var commands []*cobra.Command
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {

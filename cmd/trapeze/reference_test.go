@@ -1,8 +1,6 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli"
-
 	"flag"
 	"reflect"
 	"regexp"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -24,6 +23,8 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the generated pages")
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const referenceFile = "../../docs/reference.md"
 

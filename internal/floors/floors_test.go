@@ -105,9 +105,11 @@ var plan = []floor{
 
 	// top layer
 	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "internal/cli/program", imports: "cmd/app handlers internal/cli internal/cli/demo internal/cli/demokinds runner"},                                                                         // the command line of trapeze itself
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                         // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
+	{folder: "e2e", imports: "*", testOnly: true}, // tests of the program as a process
 }
 
 // forTests lists additional packages that the tests of every package may import.
@@ -176,7 +178,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		{"cmd/trapeze/main.go", module + "/internal/pgembed", ""},
 		{"cmd/trapeze/main.go", module + "/internal/pgtest", "for tests only"},
 		{"cmd/trapeze/main.go", module + "/tools/torture", "not on the plan"},
-		{"cmd/trapeze/main_test.go", module + "/tools/torture", "not on the plan"},
+		{"e2e/main_test.go", module + "/tools/torture", "not on the plan"},
 		{"cmd/trapeze/main.go", module + "/examples/embed", ""},
 		{"somewhere/new.go", module + "/job", "not on the plan"},
 	} {

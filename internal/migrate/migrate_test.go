@@ -49,7 +49,7 @@ func TestConcurrentMigrationsByTwentyPods(t *testing.T) {
 	is.NoErr(errors.Join(errs...))
 	pool := pgtest.Connect(t, url)
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
-	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), known(t))
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.migrations where version_id > 0`), known(t))
 	// each migration was applied exactly once
 	is.Equal(locks(t, pool), 0)
 }
@@ -86,7 +86,7 @@ func TestMigrationsRunWithoutConformingStrings(t *testing.T) {
 		_, err = pool.Exec(t.Context(), `select trapeze.enqueue('k', args => (E'["\\"' || repeat('[', 6000) || '"]')::json, idempotency_key => 'key')`)
 		is.NoErr(err)
 	}
-	is.Equal(count(t, pool, `select count(*) from trapeze.jobs`), 1)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 }
 
 func TestAFailedMigrationChangesNothing(t *testing.T) {
@@ -161,7 +161,7 @@ func TestMigrationCancelledDuringStatement(t *testing.T) {
 	up := make(chan error)
 	go func() { up <- migrate.Up(ctx, url, "trapeze") }()
 	pgtest.Wait(t, "a migration is running", func() bool {
-		return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420022 and not granted
+		return pgtest.QueryOne[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420022 and not granted
 			and database = (select oid from pg_database where datname = current_database())`) == 1
 	})
 	cancel()
@@ -222,7 +222,7 @@ func TestMigrationTableLockTimeout(t *testing.T) {
 	go func() { up <- migrate.Up(t.Context(), url, "trapeze") }()
 	for range 2 {
 		pgtest.Wait(t, "the migration waits", func() bool {
-			return count(t, pool, `select count(*) from pg_locks where relation = 'trapeze.done_failed'::regclass and not granted
+			return pgtest.QueryOne[int](t, pool, `select count(*) from pg_locks where relation = 'trapeze.done_failed'::regclass and not granted
 				and database = (select oid from pg_database where datname = current_database())`) == 1
 		})
 		_, err = pool.Exec(t.Context(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
@@ -297,24 +297,15 @@ func TestSchemaNameRequiringQuotes(t *testing.T) {
 	}
 }
 
-func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
-	t.Helper()
-	var n int
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // locks counts the locks that only migrations take in this database.
 func locks(t *testing.T, pool *pgxpool.Pool) int {
-	return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid in (420020, 420022)
+	return pgtest.QueryOne[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid in (420020, 420022)
 		and database = (select oid from pg_database where datname = current_database())`)
 }
 
 // tables counts the relations, functions and sequences of a schema, except the migrations table.
 func tables(t *testing.T, pool *pgxpool.Pool, schema string) int {
-	return count(t, pool, `select (select count(*) from pg_class where relnamespace = to_regnamespace($1) and relname !~ '^migrations')
+	return pgtest.QueryOne[int](t, pool, `select (select count(*) from pg_class where relnamespace = to_regnamespace($1) and relname !~ '^migrations')
 		+ (select count(*) from pg_proc where pronamespace = to_regnamespace($1))`, schema)
 }
 
@@ -394,7 +385,7 @@ func TestReplicaIdentityOfTables(t *testing.T) {
 	pool := pgtest.Pool(t)
 	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)
 	is.NoErr(err)
-	is.Equal(len(pgtest.Column(t, pool, `
+	is.Equal(len(pgtest.Column[string](t, pool, `
 		select c.relname::text from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind = 'r' and not (c.relreplident = 'f'
 			or exists (select from pg_index i where i.indrelid = c.oid and i.indisvalid
 				and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end))
@@ -406,15 +397,15 @@ func TestEveryTriggerIsEnabledAlways(t *testing.T) {
 	pool := pgtest.Pool(t)
 	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)
 	is.NoErr(err)
-	is.Equal(len(pgtest.Column(t, pool, `select format('%s on %s', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+	is.Equal(len(pgtest.Column[string](t, pool, `select format('%s on %s', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
 		where c.relnamespace = 'trapeze'::regnamespace and t.tgconstraint = 0 and t.tgenabled <> 'A' order by 1`)), 0)
-	is.True(len(pgtest.Column(t, pool, `select tgname::text from pg_trigger where tgenabled = 'A'`)) >= 8)
+	is.True(len(pgtest.Column[string](t, pool, `select tgname::text from pg_trigger where tgenabled = 'A'`)) >= 8)
 }
 
 // The comments are the documentation of the schema: psql shows them with \d+ and \di+. The index of a primary key needs none.
 func TestTableAndIndexComments(t *testing.T) {
 	is := is.New(t)
-	is.Equal(len(pgtest.Column(t, pgtest.Pool(t), `
+	is.Equal(len(pgtest.Column[string](t, pgtest.Pool(t), `
 		select format('%s %s', c.relkind, c.relname) from pg_class c
 		where c.relnamespace = 'trapeze'::regnamespace and (c.relkind in ('p', 'v', 'm') or c.relkind in ('r', 'i', 'I') and not c.relispartition)
 			and not exists (select from pg_index i where i.indexrelid = c.oid and (i.indisprimary or i.indrelid in (select inhrelid from pg_inherits)))

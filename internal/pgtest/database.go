@@ -267,17 +267,3 @@ func Role(t testing.TB, url string) (name, as string) {
 	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
 	return name, WithParameter(url, "role="+name) // switches to the role in every session
 }
-
-// Column returns the rows of a query that selects one text.
-func Column(t testing.TB, pool *pgxpool.Pool, sql string) []string {
-	t.Helper()
-	rows, err := pool.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}

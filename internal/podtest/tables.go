@@ -12,50 +12,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// QueryOne runs a query and returns its single value.
-func QueryOne[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
-	t.Helper()
-	var v T
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-// Column runs a query with one result column and returns its values.
-func Column[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) []T {
-	t.Helper()
-	found, err := pool.Query(t.Context(), sql, args...)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	list, err := pgx.CollectRows(found, pgx.RowTo[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return list
-}
-
-// Exec runs a statement.
-func Exec(t Tester, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 // Quiet waits until every job has ended.
 func Quiet(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Wait(t, "every job has ended", func() bool {
-		return QueryOne[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+		return pgtest.QueryOne[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 }
 
 // Running returns the number of running jobs.
 func Running(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return QueryOne[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
+	return pgtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
 }
 
 // Counter counts the claims that are sent over a pool's connections.

@@ -134,24 +134,19 @@ func TestRowsHiddenByRowSecurity(t *testing.T) {
 	url := pgtest.URL(t)
 	owner := pgtest.Connect(t, url)
 	role, as := pgtest.Role(t, url)
-	exec := func(sql string) {
-		t.Helper()
-		_, err := owner.Exec(t.Context(), sql)
-		is.NoErr(err)
-	}
-	exec(`grant usage on schema trapeze to ` + role + `; grant select on all tables in schema trapeze to ` + role)
+	pgtest.Exec(t, owner, `grant usage on schema trapeze to `+role+`; grant select on all tables in schema trapeze to `+role)
 	app := pgtest.Connect(t, as)
 	for _, table := range []string{"migrations", "live", "done"} {
-		exec(`alter table trapeze.` + table + ` enable row level security`)
+		pgtest.Exec(t, owner, `alter table trapeze.`+table+` enable row level security`)
 		err := schema.Check(t.Context(), app, pgtest.Schema)
 		is.True(errors.Is(err, schema.ErrRowSecurity))
 		is.True(!errors.Is(err, schema.ErrNoData)) // whose remedy is to drop the schema
 		is.True(strings.Contains(err.Error(), "role "+role+" sees no row of trapeze."+table))
 		is.NoErr(schema.Check(t.Context(), owner, pgtest.Schema))
 
-		exec(`create policy others on trapeze.` + table + ` to pg_monitor using (true); create policy adds on trapeze.` + table + ` for insert to ` + role + ` with check (true)`)
+		pgtest.Exec(t, owner, `create policy others on trapeze.`+table+` to pg_monitor using (true); create policy adds on trapeze.`+table+` for insert to `+role+` with check (true)`)
 		is.True(errors.Is(schema.Check(t.Context(), app, pgtest.Schema), schema.ErrRowSecurity))
-		exec(`create policy all_rows on trapeze.` + table + ` to ` + role + ` using (true)`)
+		pgtest.Exec(t, owner, `create policy all_rows on trapeze.`+table+` to `+role+` using (true)`)
 		is.NoErr(schema.Check(t.Context(), app, pgtest.Schema))
 	}
 }

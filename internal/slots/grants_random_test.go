@@ -187,11 +187,7 @@ func TestLimitedLaneRandomEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(st.Close)
-			c := &contest{I: is.New(t), ctx: t.Context(), st: st, r: rand.New(rand.NewPCG(seed, 1)), exec: func(sql string, args ...any) {
-				if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-					t.Fatal(err)
-				}
-			}}
+			c := &contest{I: is.New(t), ctx: t.Context(), st: st, r: rand.New(rand.NewPCG(seed, 1)), exec: func(sql string, args ...any) { pgtest.Exec(t, pool, sql, args...) }}
 			for range 2 + c.r.IntN(3) {
 				p := &claimant{Lanes: NewLanes(4, time.Second, nil)}
 				c.join(p)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -22,12 +23,8 @@ func (w *world) promoted() {
 	w.exec(`update trapeze.cluster set timeline = timeline - 1`)
 }
 
-func (w *world) epoch() int64 { return ask1[int64](w, `select epoch from trapeze.cluster`) }
-
-func ask1[T any](w *world, sql string) (v T) {
-	w.t.Helper()
-	w.is.NoErr(w.pool.QueryRow(w.ctx(), sql).Scan(&v))
-	return v
+func (w *world) epoch() int64 {
+	return pgtest.QueryOne[int64](w.t, w.pool, `select epoch from trapeze.cluster`)
 }
 
 func TestManyPodsOnPromotedStandby(t *testing.T) {
@@ -35,7 +32,7 @@ func TestManyPodsOnPromotedStandby(t *testing.T) {
 	w := newWorld(t)
 	first := w.put(plain)[0]
 	w.promoted()
-	before := ask1[int64](w, `select last_value from trapeze.job_ids`)
+	before := pgtest.QueryOne[int64](w.t, w.pool, `select last_value from trapeze.job_ids`)
 	const pods = 8
 	var firsts [pods]int64
 	var all sync.WaitGroup
@@ -58,7 +55,7 @@ func TestManyPodsOnPromotedStandby(t *testing.T) {
 	for _, id := range firsts {
 		w.is.True(id >= before+jump) // the new ids are higher than any id that may have been lost
 	}
-	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < first+2*jump)
+	w.is.True(pgtest.QueryOne[int64](w.t, w.pool, `select last_value from trapeze.job_ids`) < first+2*jump)
 }
 
 func TestIDsDroppedAfterPromotion(t *testing.T) {
@@ -213,5 +210,5 @@ func TestIDBlockInUse(t *testing.T) {
 	w.is.True(ids[2999] > list[0].ID+jump) // other processes may have reserved the blocks in between
 	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[bool], store.AdvanceIDsSQL, list[0].ID)
 	w.is.NoErr(err)
-	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < list[0].ID+2*jump) // a second call does not move the sequence again
+	w.is.True(pgtest.QueryOne[int64](w.t, w.pool, `select last_value from trapeze.job_ids`) < list[0].ID+2*jump) // a second call does not move the sequence again
 }

@@ -51,20 +51,15 @@ func TestHotStatementPlansDeadRows(t *testing.T) {
 	s, err := New(t.Context(), pool, Options{})
 	is.NoErr(err)
 	defer s.Close()
-	exec := func(sql string) {
-		t.Helper()
-		_, err := pool.Exec(t.Context(), sql)
-		is.NoErr(err)
-	}
 	held, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = held.Rollback(t.Context()) }()
 	_, err = held.Exec(t.Context(), `select pg_current_xact_id()`) // rows that become dead from now on cannot be vacuumed
 	is.NoErr(err)
-	exec(`insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
+	pgtest.Exec(t, pool, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
 		select n, now(), 1, 0, 'pending', 'default', 'k', '' from generate_series(1, 30000) n`)
-	exec(`delete from trapeze.live where id > 5`)
-	exec(`vacuum analyze trapeze.live`)
+	pgtest.Exec(t, pool, `delete from trapeze.live where id > 5`)
+	pgtest.Exec(t, pool, `vacuum analyze trapeze.live`)
 	conn := plantest.Pinned(t, s.Pool())
 	for name, sql := range hot {
 		plantest.NotWhole(t, name, plantest.Explain(t, conn, name, sql, "costs off"))

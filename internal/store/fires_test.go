@@ -25,10 +25,9 @@ func (w *world) fire(name string, count int, daysAgo int, nth int) {
 	w.is.NoErr(err)
 }
 
-func (w *world) countOccurrences(name string) (n int) {
+func (w *world) countOccurrences(name string) int {
 	w.t.Helper()
-	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select count(*) from trapeze.schedule_occurrences where schedule = $1`, name).Scan(&n))
-	return n
+	return w.count(`select count(*) from trapeze.schedule_occurrences where schedule = $1`, name)
 }
 
 func TestOldOccurrenceRetention(t *testing.T) {

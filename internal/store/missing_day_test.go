@@ -60,7 +60,7 @@ func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 		w.is.True(ok)
 	}
 	const history = `select string_agg(e.xid::text || ' ' || e.event, ',' order by e.xid, e.event) from trapeze.job_events e`
-	before, rows := ask1[string](w, history), w.inDefaults()
+	before, rows := pgtest.QueryOne[string](w.t, w.pool, history), w.inDefaults()
 	w.is.True(rows > 8)
 	found, err := view.ReadDefaultRows(w.ctx(), w.Store) // for doctor
 	w.is.NoErr(err)
@@ -70,7 +70,7 @@ func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 
 	w.is.Equal(w.ensurePartitions(), 4)
 	w.is.Equal(w.inDefaults(), 0)
-	w.is.Equal(ask1[string](w, history), before)
+	w.is.Equal(pgtest.QueryOne[string](w.t, w.pool, history), before)
 	w.is.Equal(w.count(`select count(*) from trapeze.jobs where kind = 'cleanup'`), 2)
 	w.is.Equal(w.count(`select count(*) from trapeze.done`), 4)
 	w.is.Equal(w.ensurePartitions(), 0)

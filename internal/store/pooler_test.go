@@ -105,7 +105,7 @@ func TestForeignFunctionsInSearchPath(t *testing.T) {
 			var path string
 			is.NoErr(host.QueryRow(t.Context(), `select current_setting('search_path')`).Scan(&path))
 			is.Equal(path, "evil,pg_catalog") // the host's connections keep theirs
-			is.Equal(strings.Join(pgtest.Column(t, admin, `select proname::text from pg_proc where pronamespace = 'trapeze'::regnamespace
+			is.Equal(strings.Join(pgtest.Column[string](t, admin, `select proname::text from pg_proc where pronamespace = 'trapeze'::regnamespace
 				and not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false) order by 1`), " "), "") // each function sets its path
 		})
 	}

@@ -193,9 +193,7 @@ func (w *world) exec(sql string, args ...any) {
 
 func (w *world) count(sql string, args ...any) int {
 	w.t.Helper()
-	var n int
-	w.is.NoErr(w.pool.QueryRow(context.Background(), w.In(sql), args...).Scan(&n))
-	return n
+	return pgtest.QueryOne[int](w.t, w.pool, w.In(sql), args...)
 }
 
 // freeze runs a statement in a separate transaction, which stays open and holds its locks until release is called.

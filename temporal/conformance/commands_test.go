@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -125,7 +126,7 @@ var commands = []testCase{
 		w.Equal(w.count(made.ID, "job.approved"), 1)
 	}},
 	{name: "a step that handlers return into a lane with approval waits for it", run: func(w *world) {
-		podtest.Exec(w, w.pool, `insert into trapeze.lanes (name, engine, requires_approval) values ('careful', $1, true)`, w.engine.name)
+		pgtest.Exec(w, w.pool, `insert into trapeze.lanes (name, engine, requires_approval) values ('careful', $1, true)`, w.engine.name)
 		w.handle("a", returns(func() *runner.Outcome { return runner.Then(of("b"), runner.Lane("careful")) }))
 		w.handle("b", nothing)
 		w.start()
@@ -176,7 +177,7 @@ var commands = []testCase{
 		w.Equal(seen.String(), "2:77 1:10")
 	}},
 	{name: "a lane moves to the other engine and back without losing a job", run: func(w *world) {
-		podtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('moves')`)
+		pgtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('moves')`)
 		var fences []int64
 		var seen trail
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -150,7 +151,7 @@ var fanOuts = []testCase{
 		w.Equal(string(w.only("join").Result), "[45150,0]")
 	}},
 	{name: "children run in other lanes and with other priorities", run: func(w *world) {
-		podtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('pods')`)
+		pgtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('pods')`)
 		w.handle("parent", returns(func() *runner.Outcome {
 			return runner.FanOut(runner.Step(of("child", "1"), runner.Lane("pods")), runner.Step(of("child", "2"), runner.Priority(50))).Join(of("join"))
 		}))

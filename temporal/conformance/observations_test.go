@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -115,7 +116,7 @@ var observations = []testCase{
 		w.Equal(w.count(id, "page.read"), 1)
 	}},
 	{name: "a handler writes in the commit that ends its job", differs: "`InTx`, `Write`, `Job.Tx` and `Job.Write` are refused", run: func(w *world) {
-		podtest.Exec(w, w.pool, `create table rows (n int)`)
+		pgtest.Exec(w, w.pool, `create table rows (n int)`)
 		w.handle("write", returns(func() *runner.Outcome { return runner.Done(nil).Write(`insert into rows values (1)`) }))
 		w.handle("tx", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(tx pgx.Tx) error {
@@ -126,7 +127,7 @@ var observations = []testCase{
 		w.start()
 		for n, kind := range []string{"write", "tx"} {
 			j := w.ended(w.enqueue(of(kind)))
-			rows := podtest.QueryOne[int](w, w.pool, `select count(*) from rows`)
+			rows := pgtest.QueryOne[int](w, w.pool, `select count(*) from rows`)
 			if w.temporal() {
 				w.Equal(j.State, job.Failed)
 				w.True(strings.Contains(podtest.Message(j), "idempotently")) // the error contains advice

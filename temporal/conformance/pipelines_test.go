@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -121,7 +121,7 @@ var pipelines = []testCase{
 		w.Equal(w.over(id), job.PipelineSucceeded)
 	}},
 	{name: "a pipeline crosses lanes with different engines", run: func(w *world) {
-		podtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('pods')`)
+		pgtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('pods')`)
 		var seen trail
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			seen.add("%s", j.Lane())

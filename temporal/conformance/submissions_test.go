@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -58,7 +59,7 @@ var submissions = []testCase{
 		w.Equal(w.ended(second).State, job.Succeeded)
 	}},
 	{name: "a job submitted in a transaction exists if and only if the transaction commits", run: func(w *world) {
-		podtest.Exec(w, w.pool, `create table orders (id bigint primary key)`)
+		pgtest.Exec(w, w.pool, `create table orders (id bigint primary key)`)
 		var ran trail
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) { ran.add("%s", j.Args.JSON); return nil, nil })
 		w.start()
@@ -79,7 +80,7 @@ var submissions = []testCase{
 		w.Equal(w.ended(committed).State, job.Succeeded)
 		_, err := w.r.Job(w.Context(), rolledBack)
 		w.True(errors.Is(err, job.ErrNotFound))
-		w.Equal(podtest.Column[int64](w, w.pool, `select id from orders`), []int64{committed})
+		w.Equal(pgtest.Column[int64](w, w.pool, `select id from orders`), []int64{committed})
 		w.Equal(ran.String(), "2")
 	}},
 	{name: "each of many submissions ends once", run: func(w *world) {
@@ -89,7 +90,7 @@ var submissions = []testCase{
 		ids, err := w.r.EnqueueMany(w.Context(), children("a", 300))
 		w.NoErr(err)
 		w.wait("all jobs have ended", func() bool {
-			return podtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) == len(ids)
+			return pgtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) == len(ids)
 		})
 		w.Equal(ran.Load(), int64(300))
 	}},
@@ -100,7 +101,7 @@ var submissions = []testCase{
 		_, err := w.r.Admin().SetSchedule(w.Context(), "often", job.ScheduleChange{Expression: &every, Kind: &kind}, "ana")
 		w.NoErr(err)
 		w.wait("two occurrences have succeeded", func() bool {
-			return podtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) >= 2
+			return pgtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) >= 2
 		})
 		w.NoErr(w.r.Admin().DeleteSchedule(w.Context(), "often", "ana"))
 		for _, id := range w.ids("a") {

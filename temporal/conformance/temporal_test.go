@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
 
-	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -84,7 +84,7 @@ func (w *world) handleElsewhere(kind string, handler does, options ...runner.Han
 // onlyInPods returns a handler for a pod that must not be called in Temporal lanes.
 func (w *world) onlyInPods(handler does) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		if name := podtest.QueryOne[string](w.T, w.pool, `select engine from trapeze.lanes where name = $1`, j.Lane()); name != job.EnginePostgreSQL {
+		if name := pgtest.QueryOne[string](w.T, w.pool, `select engine from trapeze.lanes where name = $1`, j.Lane()); name != job.EnginePostgreSQL {
 			w.Errorf("a pod called the handler of job %d in lane %s", j.ID(), j.Lane())
 		}
 		return handler(ctx, j)

@@ -53,7 +53,7 @@ type world struct {
 func newWorld(t *testing.T, e engine) *world {
 	t.Helper()
 	w := &world{T: t, I: is.New(t), engine: e, prefix: rand.Text(), pool: pgtest.Pool(t)}
-	podtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, e.name)
+	pgtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, e.name)
 	return w
 }
 
@@ -171,7 +171,7 @@ func (w *world) only(kind string) job.Job {
 // ids returns the jobs of a kind.
 func (w *world) ids(kind string) []int64 {
 	w.Helper()
-	return podtest.Column[int64](w.T, w.pool, `select id from trapeze.jobs where kind = $1 order by id`, kind)
+	return pgtest.Column[int64](w.T, w.pool, `select id from trapeze.jobs where kind = $1 order by id`, kind)
 }
 
 // count returns the number of events with the given name in a job's history.

@@ -7,7 +7,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 	"github.com/trapeze-run/trapeze/temporal"
@@ -30,7 +30,7 @@ func fly(t *testing.T, engine string) []handlers.UnitTotal {
 	w.start("pod-0", "")
 	w.submit(handlers.Ingest{Year: 2024}, runner.Subject("travel/2024"))
 	w.wait("the ingest is in the middle of its file", func() bool {
-		return podtest.QueryOne[bool](w, w.pool, `select count(*) between 3000 and 15000 from co2.activities`)
+		return pgtest.QueryOne[bool](w, w.pool, `select count(*) between 3000 and 15000 from co2.activities`)
 	})
 	w.pods[0].kill()
 	w.start("pod-1", "")
@@ -40,6 +40,6 @@ func fly(t *testing.T, engine string) []handlers.UnitTotal {
 	w.finish()
 	totals, err := handlers.ReadTotals(t.Context(), w.pool, flights, 2024)
 	w.is.NoErr(err)
-	t.Logf("%s: %d airports, %s kg", engine, len(totals), podtest.QueryOne[string](w, w.pool, `select trim_scale(sum(kg))::text from co2.totals`))
+	t.Logf("%s: %d airports, %s kg", engine, len(totals), pgtest.QueryOne[string](w, w.pool, `select trim_scale(sum(kg))::text from co2.totals`))
 	return totals
 }

@@ -40,8 +40,8 @@ func newWorld(t *testing.T, engine string) *world {
 	t.Helper()
 	url := pgtest.URL(t)
 	w := &world{T: t, is: is.New(t), url: url, pool: pgtest.Connect(t, url)}
-	podtest.Exec(t, w.pool, ledgerSQL)
-	podtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, engine)
+	pgtest.Exec(t, w.pool, ledgerSQL)
+	pgtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, engine)
 	w.is.NoErr(handlers.Setup(t.Context(), w.pool, flights))
 	var err error
 	w.client, err = runner.New(w.pool, runner.Options{Name: "client", Logger: slog.New(slog.DiscardHandler)})
@@ -83,7 +83,7 @@ func (w *world) start(name, failpoints string) *process {
 		if !p.alive() {
 			w.Fatal(name + " has ended")
 		}
-		return podtest.QueryOne[bool](w, w.pool, `select exists (select from trapeze.pods where name = $1 and closed_at is null)`, name)
+		return pgtest.QueryOne[bool](w, w.pool, `select exists (select from trapeze.pods where name = $1 and closed_at is null)`, name)
 	})
 	return p
 }
@@ -172,13 +172,13 @@ func (w *world) load(n, millis int) {
 // endedJobs returns the number of jobs that have ended.
 func (w *world) endedJobs() int {
 	w.Helper()
-	return podtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done`)
+	return pgtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done`)
 }
 
 // handedOver makes a job due again immediately if its start has not been recorded, as if its forwarder had died half a minute ago.
 func (w *world) handedOver() {
 	w.Helper()
-	podtest.Exec(w, w.pool, `update trapeze.outbox set seen_at = seen_at - interval '30 seconds' where run is null`)
+	pgtest.Exec(w, w.pool, `update trapeze.outbox set seen_at = seen_at - interval '30 seconds' where run is null`)
 }
 
 // finish waits until all work is done and checks that each job ended once.
@@ -186,7 +186,7 @@ func (w *world) finish() {
 	w.Helper()
 	w.wait("every job has ended", func() bool {
 		w.handedOver()
-		return podtest.QueryOne[int](w, w.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+		return pgtest.QueryOne[int](w, w.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 	podtest.CheckHistory(w, w.pool, w.client)
 	for _, id := range w.first {
@@ -194,7 +194,7 @@ func (w *world) finish() {
 		w.is.NoErr(err)
 		w.is.Equal(p.Status, job.PipelineSucceeded)
 	}
-	wrong := podtest.Column[string](w, w.pool, `
+	wrong := pgtest.Column[string](w, w.pool, `
 		select format('job %s was called %s times with fence %s', job, count(*), fence) from starts group by job, fence having count(*) > 1
 		union all
 		select format('job %s (%s) has succeeded with the effect of fence %s; its last fence is %s', d.id, j.kind, e.fence, s.fence)
@@ -204,6 +204,6 @@ func (w *world) finish() {
 	for _, text := range wrong {
 		w.Error(text)
 	}
-	w.Logf("%d jobs ended after %d calls of handlers, %d crashes", w.endedJobs(), podtest.QueryOne[int](w, w.pool, `select count(*) from starts`),
-		podtest.QueryOne[int](w, w.pool, `select coalesce(sum(crashes), 0) from trapeze.done`))
+	w.Logf("%d jobs ended after %d calls of handlers, %d crashes", w.endedJobs(), pgtest.QueryOne[int](w, w.pool, `select count(*) from starts`),
+		pgtest.QueryOne[int](w, w.pool, `select coalesce(sum(crashes), 0) from trapeze.done`))
 }

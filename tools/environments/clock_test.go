@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -83,7 +83,7 @@ func (w *world) setWallClocks(ahead time.Duration) {
 func (w *world) runWhileWallClocksJump() {
 	for _, ahead := range []time.Duration{240 * time.Hour, -240 * time.Hour, 0, -240 * time.Hour} {
 		w.setWallClocks(ahead)
-		at := podtest.QueryOne[time.Time](w.t, w.admin, "select now()")
+		at := pgtest.QueryOne[time.Time](w.t, w.admin, "select now()")
 		for delay, id := range map[time.Duration]int64{0: w.submit(turn{}, job.Succeeded), time.Second: w.submit(turn{}, job.Succeeded, runner.Delay(time.Second))} {
 			w.wait("a job ends after a jump", func() bool {
 				return w.yes("select exists (select from trapeze.done where id = $1)", id)
@@ -106,11 +106,11 @@ func (w *world) checkWallClocks() {
 			where outcome <> 'fired' or missed > 0 or gap <> interval '1 second' or decided_at not between fire_at and fire_at + interval '10 seconds'`,
 		"rows outside the partitions of their days": "select (select count(*) from trapeze.done_succeeded_default) + (select count(*) from trapeze.job_events_default)",
 	} {
-		if n := podtest.QueryOne[int](w.t, w.admin, sql); n != 0 {
+		if n := pgtest.QueryOne[int](w.t, w.admin, sql); n != 0 {
 			w.t.Errorf("%s: %d", what, n)
 		}
 	}
-	ended := podtest.QueryOne[int64](w.t, w.admin, "select count(*) from trapeze.done where finished_at > (select closed_at from trapeze.pods where closed = 'lapsed')")
+	ended := pgtest.QueryOne[int64](w.t, w.admin, "select count(*) from trapeze.done where finished_at > (select closed_at from trapeze.pods where closed = 'lapsed')")
 	h := api.Handler(w.r, api.Options{InsecureAllowAll: true})
 	get := func(path string) string {
 		response := httptest.NewRecorder()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/podtest"
 )
 
 // environment is one line of the table. In its statements, @db, @role and @schema stand for the environment's own.
@@ -235,14 +234,14 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 	w := &world{t: t, wall: e.wall, config: podConfig{Schema: e.schema, Pooled: e.pooler > 0 && !e.hidden}}
 	text := strings.NewReplacer("@db", name, "@role", name, "@schema", w.schema())
 	cluster := pgtest.Connect(t, server.URL())
-	if version := podtest.QueryOne[int](t, cluster, "select current_setting('server_version_num')::int / 10000"); version < e.since {
+	if version := pgtest.QueryOne[int](t, cluster, "select current_setting('server_version_num')::int / 10000"); version < e.since {
 		t.Skipf("PostgreSQL %d does not have this setting: run this test with PGBIN of version %d or newer", version, e.since)
 	}
-	if locale := "en_US.UTF-8"; strings.Contains(e.create, locale) && !podtest.QueryOne[bool](t, cluster, "select exists (select from pg_collation where collname = 'en_US.utf8')") {
+	if locale := "en_US.UTF-8"; strings.Contains(e.create, locale) && !pgtest.QueryOne[bool](t, cluster, "select exists (select from pg_collation where collname = 'en_US.utf8')") {
 		t.Skip("the operating system has no locale en_US.UTF-8: create it before the server's initdb, with localedef -i en_US -f UTF-8 en_US.UTF-8")
 	}
-	podtest.Exec(t, cluster, text.Replace("create role @role login password 'secret'"))
-	podtest.Exec(t, cluster, text.Replace("create database @db template template0 owner @role "+e.create))
+	pgtest.Exec(t, cluster, text.Replace("create role @role login password 'secret'"))
+	pgtest.Exec(t, cluster, text.Replace("create database @db template template0 owner @role "+e.create))
 	w.admin = pgtest.Connect(t, pgtest.WithDatabase(server.URL(), name))
 	run := func(statements string) {
 		t.Helper()

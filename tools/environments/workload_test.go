@@ -20,6 +20,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/api/ui"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -318,7 +319,7 @@ func (w *world) check() {
 		{"jobs in two places", `select count(*) from (select id from (select id from trapeze.live union all select id from trapeze.parked
 			union all select id from trapeze.done) p group by id having count(*) > 1) s`},
 	} {
-		if n := podtest.QueryOne[int](t, w.admin, w.sql(c.sql)); n != 0 {
+		if n := pgtest.QueryOne[int](t, w.admin, w.sql(c.sql)); n != 0 {
 			t.Errorf("%s: %d", c.what, n)
 		}
 	}
@@ -356,7 +357,7 @@ func (w *world) wait(what string, is func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(40 * time.Second); !is(); {
 		if time.Now().After(deadline) {
-			left := podtest.Column[string](w.t, w.admin, w.sql(`select format('%s %s %s %s %s', j.id, j.kind, j.state, j.reason, j.error)
+			left := pgtest.Column[string](w.t, w.admin, w.sql(`select format('%s %s %s %s %s', j.id, j.kind, j.state, j.reason, j.error)
 				from trapeze.job j where j.state not in ('succeeded', 'cancelled') order by 1`))
 			slices.Sort(left)
 			w.t.Fatalf("timed out: %s; not ended or failed:\n%s\nlog of the client:\n%s", what, strings.Join(left, "\n"), w.log.String())

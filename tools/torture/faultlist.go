@@ -64,7 +64,7 @@ var Faults = []Fault{
 	{Name: "F69", What: "assignments that do not reach a remote worker or are not acknowledged", Injectors: of("F69")},
 	{Name: "F70", What: "a remote worker that reports on jobs it no longer owns", Injectors: of("F70")},
 	{Name: "F71", What: "a remote worker killed, stopped, cut off or moved to another pod, or the pod that serves it killed", Injectors: of("F71")},
-	{Name: "F72", What: "a remote worker that lies", Cannot: "the workers of a run are honest programs; cmd/trapeze/worker_crafted_test.go covers lying ones"},
+	{Name: "F72", What: "a remote worker that lies", Cannot: "the workers of a run are honest programs; e2e/worker_crafted_test.go covers lying ones"},
 }
 
 // FaultNamed returns the fault with the given name.

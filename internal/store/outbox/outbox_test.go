@@ -12,8 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -30,7 +32,7 @@ const soon = time.Nanosecond
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Store: newStore(t), t: t, is: is.New(t)}
+	w := &world{Store: plantest.Open(t, store.New), t: t, is: is.New(t)}
 	w.Outbox = New(w.Store, Options{Engine: "far", RetakeAfter: soon})
 	w.exec(`insert into trapeze.lanes (name, engine) values ('video', 'far')`)
 	return w
@@ -38,14 +40,12 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
-	_, err := w.Pool().Exec(w.t.Context(), sql, args...)
-	w.is.NoErr(err)
+	pgtest.Exec(w.t, w.Pool(), sql, args...)
 }
 
-func (w *world) count(sql string, args ...any) (n int) {
+func (w *world) count(sql string, args ...any) int {
 	w.t.Helper()
-	w.is.NoErr(w.Pool().QueryRow(w.t.Context(), sql, args...).Scan(&n))
-	return n
+	return pgtest.QueryOne[int](w.t, w.Pool(), sql, args...)
 }
 
 // put enqueues one job in the video lane for each change, and applies the change to it.

@@ -3,8 +3,6 @@ package outbox
 import (
 	"testing"
 
-	"github.com/matryer/is"
-
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
@@ -51,14 +49,5 @@ func TestRepeatableStatementsOnlyRead(t *testing.T) {
 
 func TestHotStatementsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
-	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
-}
-
-// newStore returns a store on a migrated database.
-func newStore(t testing.TB) *store.Store {
-	t.Helper()
-	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{Connections: 8})
-	is.New(t).NoErr(err)
-	t.Cleanup(s.Close)
-	return s
+	plantest.Keep(t, plantest.Pinned(t, plantest.Open(t, store.New).Pool()), hot)
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the plans in testdata/explain")
@@ -279,14 +281,6 @@ func steady(plan string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Exec runs a statement, and fails the test on error.
-func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%v in %s", err, sql)
-	}
-}
-
 // SeedEnded inserts n jobs that finished in recent days. every determines the share of failed jobs: if it is 20, one job in twenty has
 // failed.
 func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
@@ -294,20 +288,20 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	for d := range 10 {
 		for _, table := range []string{"done_succeeded", "done_failed", "done_cancelled"} {
 			day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -d)
-			Exec(t, pool, `select trapeze.create_day($1, $2)`, table, day)
+			pgtest.Exec(t, pool, `select trapeze.create_day($1, $2)`, table, day)
 		}
 	}
-	Exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, step, submitter, created_at)
+	pgtest.Exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, step, submitter, created_at)
 		select g, 'k' || g / 10 % 3, 'default', '{}', g - case g % 10 when 1 then 1 else 0 end, case g % 10 when 1 then g - 1 end,
 			case g % 10 when 1 then 1 else 0 end, case g % 4 when 0 then 'ana' else '' end,
 			now() - interval '1 minute' - (g / 2) * (interval '18 days' / $1::int)
 		from generate_series(1, $1::int) g`, n)
-	Exec(t, pool, `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, finished_at)
+	pgtest.Exec(t, pool, `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, finished_at)
 		select j.id, s.state, 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default', j.created_at + interval '20 seconds'
 		from trapeze.jobs j cross join lateral (select case when j.id % $1::int = 1 then 'failed' when j.id % (2 * $1::int) = 0 then 'cancelled' else 'succeeded' end as state) s`, every)
-	Exec(t, pool, `insert into trapeze.pipelines (id, name, created_at) select pipeline_id, 'p' || pipeline_id % 3, created_at from trapeze.jobs where step = 1`)
+	pgtest.Exec(t, pool, `insert into trapeze.pipelines (id, name, created_at) select pipeline_id, 'p' || pipeline_id % 3, created_at from trapeze.jobs where step = 1`)
 	t.Cleanup(func() {
-		Exec(t, pool, `truncate trapeze.jobs, trapeze.done, trapeze.pipelines, trapeze.live, trapeze.parked`)
+		pgtest.Exec(t, pool, `truncate trapeze.jobs, trapeze.done, trapeze.pipelines, trapeze.live, trapeze.parked`)
 	})
 }
 
@@ -315,22 +309,35 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 func FillUnanalyzed(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	fill := func(n int) {
-		Exec(t, pool, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject, fence)
+		pgtest.Exec(t, pool, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject, fence)
 			select g, now(), 1, 10, 'pending', 'default', 'k', 's' || g % 100, 1 from generate_series(1000001, 1000000 + $1::int) g`, n)
-		Exec(t, pool, `insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
+		pgtest.Exec(t, pool, `insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
 			select g, 'retry', now(), 1, 10, 'default', 'k', '' from generate_series(2000001, 2000000 + $1::int) g`, n)
 	}
 	fill(n)
-	Exec(t, pool, `delete from trapeze.live`)
-	Exec(t, pool, `delete from trapeze.parked`)
+	pgtest.Exec(t, pool, `delete from trapeze.live`)
+	pgtest.Exec(t, pool, `delete from trapeze.parked`)
 	for _, table := range []string{"live", "parked", "job_progress", "fan_outs", "current_runs"} {
-		Exec(t, pool, `alter table trapeze.`+table+` set (autovacuum_enabled = false)`)
-		Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
+		pgtest.Exec(t, pool, `alter table trapeze.`+table+` set (autovacuum_enabled = false)`)
+		pgtest.Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
 	}
 	fill(n)
-	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no matching rows in jobs
+	t.Cleanup(func() { pgtest.Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no matching rows in jobs
 }
 
 // Wide matches scans of live and parked in which no index condition selects a specific job, and scans of a live_for_ index whose only
 // condition is on the id, which is not the index's first column.
 var Wide = regexp.MustCompile(`Scan( Backward)? (using (live_for_\w+|\w+) )?on (live|parked)\b.*\n +(Filter|->|SubPlan).*|using live_for_\w+ on live\b.*\n +Index Cond: \(id = .*`)
+
+// Open opens a store with the default options on a new, migrated database. open is store.New, which this package cannot import, because
+// the tests of package store import it.
+func Open[S interface{ Close() }, O any](t testing.TB, open func(context.Context, *pgxpool.Pool, O) (S, error)) S {
+	t.Helper()
+	var options O
+	s, err := open(t.Context(), pgtest.Pool(t), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -16,7 +18,7 @@ func FuzzPageCursor(f *testing.F) {
 		"9223371331200000000.1", "-210866803200000001.7", "+1.+1", "0x1.1", "1 .1", "é.1", "\x00.1"} {
 		f.Add(text)
 	}
-	s := newStore(f)
+	s := plantest.Open(f, store.New)
 	f.Fuzz(func(t *testing.T, text string) {
 		at, id, err := pageCursor(text)
 		if err != nil {
@@ -45,7 +47,7 @@ func FuzzEventCursor(f *testing.F) {
 		"0.-1.-1", "1.2", "1.2.3.4", "007.007.007", "+1.+2.+3", "1e3.0.0", "-1.0.0", "1. 2.3", "٣.0.0"} {
 		f.Add(text)
 	}
-	s := newStore(f)
+	s := plantest.Open(f, store.New)
 	f.Fuzz(func(t *testing.T, text string) {
 		xid, id, no, err := parseCursor(text)
 		number, numberErr := EventNo(text)

@@ -6,12 +6,13 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
 func TestFailureReadLimit(t *testing.T) {
 	t.Parallel()
-	is, s := is.New(t), newStore(t)
+	is, s := is.New(t), plantest.Open(t, store.New)
 	plantest.SeedEnded(t, s.Pool(), 2*tooManyFailures, 2)
 	all, err := Failures(t.Context(), s, time.Time{}, "")
 	is.NoErr(err)
@@ -34,7 +35,7 @@ const tooManyFailures = MostFailures + 1000
 
 func TestFailuresOfOwner(t *testing.T) {
 	t.Parallel()
-	is, s := is.New(t), newStore(t)
+	is, s := is.New(t), plantest.Open(t, store.New)
 	plantest.SeedEnded(t, s.Pool(), 1200, 3) // ana submitted a quarter of the jobs, and a third of hers have failed
 	own, err := Failures(t.Context(), s, time.Time{}, "ana")
 	is.NoErr(err)

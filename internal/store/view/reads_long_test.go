@@ -5,6 +5,7 @@ package view
 import (
 	"testing"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
@@ -19,7 +20,7 @@ var readers = map[string]string{
 func TestReadPlansOnStaleStatistics(t *testing.T) {
 	t.Parallel()
 	const open = 20_000
-	s := newStore(t)
+	s := plantest.Open(t, store.New)
 	plantest.SeedEnded(t, s.Pool(), 400, 20)
 	plantest.FillUnanalyzed(t, s.Pool(), open)
 	conn := plantest.Pinned(t, s.Pool())

@@ -17,7 +17,7 @@ import (
 func TestRareEndListReads(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
-		s := newStore(t)
+		s := plantest.Open(t, store.New)
 		plantest.SeedEnded(t, s.Pool(), n, n/20) // twenty failed jobs in each history
 		conn := plantest.Pinned(t, s.Pool())
 		found := map[string]plantest.Touched{}
@@ -37,16 +37,16 @@ func TestRareEndListReads(t *testing.T) {
 func TestCurrentRunWithoutHistory(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
-		s := newStore(t)
-		plantest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id)
+		s := plantest.Open(t, store.New)
+		pgtest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id)
 			select g, 'k', 'default', case g when 1 then 's' when 2 then 'other' else '' end, '{}', g from generate_series(1, $1::int) g`, n)
-		plantest.Exec(t, s.Pool(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
+		pgtest.Exec(t, s.Pool(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
 			select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1, 2) g`)
-		plantest.Exec(t, s.Pool(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 's', 1, 1, 'ended'), ('k', 'other', 2, 1, 'ended')`)
-		plantest.Exec(t, s.Pool(), `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
+		pgtest.Exec(t, s.Pool(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 's', 1, 1, 'ended'), ('k', 'other', 2, 1, 'ended')`)
+		pgtest.Exec(t, s.Pool(), `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
 			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all newer than the two finished jobs
 		for _, table := range []string{"jobs", "live", "current_runs"} {
-			plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.`+table)
+			pgtest.Exec(t, s.Pool(), `vacuum analyze trapeze.`+table)
 		}
 		conn := plantest.Pinned(t, s.Pool())
 		args := func(kind, subject string) []string {
@@ -63,7 +63,7 @@ func TestCurrentRunWithoutHistory(t *testing.T) {
 func TestPipelineJobReads(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
-		s := newStore(t)
+		s := plantest.Open(t, store.New)
 		plantest.SeedEnded(t, s.Pool(), n, 20)
 		conn := plantest.Pinned(t, s.Pool())
 		return map[string]plantest.Touched{"jobs_of_pipeline": plantest.Reads(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL,
@@ -74,9 +74,9 @@ func TestPipelineJobReads(t *testing.T) {
 
 func TestWalkPartReads(t *testing.T) {
 	t.Parallel()
-	is, s := is.New(t), newStore(t)
+	is, s := is.New(t), plantest.Open(t, store.New)
 	plantest.SeedEnded(t, s.Pool(), 20_000, 20)
-	plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.jobs`)
+	pgtest.Exec(t, s.Pool(), `vacuum analyze trapeze.jobs`)
 	conn := plantest.Pinned(t, s.Pool())
 	at, err := store.Rows(t.Context(), s, pgx.RowToStructByPos[walkEnd], lookedSQL, nil, nil, 0, 999)
 	is.NoErr(err)
@@ -92,8 +92,8 @@ func TestWalkPartReads(t *testing.T) {
 // only that event's row, found through an index.
 func TestJobHistoryReads(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
-	plantest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (1, 'k', 'default', '{}', 1)`)
+	s := plantest.Open(t, store.New)
+	pgtest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (1, 'k', 'default', '{}', 1)`)
 	plan := plantest.Explain(t, plantest.Pinned(t, s.Pool()), "job_events", jobEventsSQL, "analyze, costs off, timing off", "1", "0", "100")
 	lines := strings.Split(plan, "\n")
 	for _, l := range lines {

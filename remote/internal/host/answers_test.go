@@ -56,7 +56,7 @@ func TestJobTimeoutAcrossWorkerStreams(t *testing.T) {
 	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	w.cut()
-	podtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // as if it had been running for two hours
+	pgtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // as if it had been running for two hours
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
 	pgtest.Wait(t, "its timeout has expired", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
 	_, err := w.reports(t, r, a, nil, errors.New("ended early"))

@@ -70,7 +70,7 @@ func TestBusyPodConnectionLimit(t *testing.T) {
 		_, err := w.reports(t, r, a, runner.Done(1), nil)
 		is.NoErr(err)
 		is.Equal(podtest.WaitEnded(t, r, id).State, job.Succeeded)
-		open := podtest.QueryOne[int](t, admin, `select count(*) from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`)
+		open := pgtest.QueryOne[int](t, admin, `select count(*) from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`)
 		most = max(most, open)
 	}
 	stop()

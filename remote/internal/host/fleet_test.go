@@ -22,7 +22,7 @@ func TestRemoteHandlersClaimMissing(t *testing.T) {
 	pool := inside.Of(r).Store.Pool()
 	id := foreign(t, r, podtest.RawArgs("far"))
 	first := w.takes(t, r)
-	podtest.Exec(t, pool, podtest.TakesClaim, id)
+	pgtest.Exec(t, pool, podtest.TakesClaim, id)
 	pgtest.Wait(t, "the worker is notified", func() bool {
 		verdict, listed := w.beats(t, r)[id]
 		return listed && verdict.Lost && errors.Is(verdict.Cause, job.ErrLeaseLost)

@@ -51,7 +51,7 @@ func TestRemoteClaimsWhileQueueClosed(t *testing.T) {
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err) // running jobs are not affected
 
-	podtest.Exec(t, pool, `delete from trapeze.queue_state`)
+	pgtest.Exec(t, pool, `delete from trapeze.queue_state`)
 	third := newFar()
 	third.connect(t, r, 2, "far")
 	third.keepBeating(t, r)

@@ -78,12 +78,12 @@ func TestRemoteWorkerFreeSlots(t *testing.T) {
 	for range 3 {
 		list = append(list, w.takes(t, r))
 	}
-	is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 	is.Equal(len(w.sent), 0) // no jobs are queued beyond its slots
 	_, err := w.reports(t, r, list[0], nil, nil)
 	is.NoErr(err)
 	w.takes(t, r)
-	is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 }
 
 func TestUnacknowledgedRemoteJobs(t *testing.T) {

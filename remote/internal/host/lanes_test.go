@@ -18,7 +18,7 @@ var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time
 func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
+	pgtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
 	first, second := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
@@ -27,7 +27,7 @@ func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
 	is.NoErr(err)
 	stop()
-	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running, and requesting slots, for a long time
+	pgtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running, and requesting slots, for a long time
 	w.cut()
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)
@@ -39,7 +39,7 @@ func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 func TestStoppingRemoteWorkerUnusedSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
+	pgtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
 	r := podtest.Start(t, pool, often, noKinds)
 	w, other := newFar(), newFar()
 	w.connect(t, r, 2, "far")

@@ -22,7 +22,7 @@ func TestWorkerHeartbeatToOtherPod(t *testing.T) {
 	w.keepBeating(t, other) // all heartbeats go to the other pod, as they might behind a load balancer
 	id := foreign(t, serves, podtest.RawArgs("far"))
 	a := w.takes(t, other)
-	is.Equal(podtest.QueryOne[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
 	case <-w.session.Stopped():
 		t.Fatal("the stream was closed")
@@ -93,7 +93,7 @@ func TestSlotAfterReportElsewhere(t *testing.T) {
 		is.NoErr(err)
 		w.beats(t, serves)
 	}
-	is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
 }
 
 func TestNudgeForEndingRemoteHandler(t *testing.T) {

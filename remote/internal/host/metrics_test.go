@@ -28,7 +28,7 @@ func collected(t *testing.T, r *runner.Runner) map[string]float64 {
 func TestRemoteWorkerSlotMetrics(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 4)`)
+	pgtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 4)`)
 	r := podtest.Start(t, pool, runner.Options{Slots: 2}, noKinds)
 	w := newFar()
 	w.connect(t, r, 3, "far")

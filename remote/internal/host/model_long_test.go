@@ -44,7 +44,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
 	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
 		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: &runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
-	podtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
+	pgtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
 	c.start(o)
 	c.start(o)
 	ctx, end := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	kept := time.Now() // when the lane was last seen within its limit
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		c.happen(workers, o, freezes)
-		if podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
+		if pgtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
 			kept = time.Now()
 		}
 		// The limit may be exceeded briefly: a job that was claimed for a superseded stream but never arrived counts until it is handed
@@ -69,22 +69,22 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	c.gone.Store(true)
 	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
-	podtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
+	pgtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
 	podtest.Quiet(t, c.pool)
 	is.Equal(c.wrong, nil)
 	podtest.CheckHistory(t, c.pool, c.pod())
-	is.Equal(podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
+	is.Equal(pgtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
 		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
 	if !freezes {
-		is.Equal(podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crash was counted for any job
+		is.Equal(pgtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crash was counted for any job
 	}
 	end()
 	living.Wait()
 	pgtest.Wait(t, "no worker is left", func() bool {
-		return podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.id = w.pod where p.closed_at is null`) == 0
+		return pgtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.id = w.pod where p.closed_at is null`) == 0
 	})
 	pgtest.Wait(t, "no slot is in use", func() bool {
-		return podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
+		return pgtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
 	})
 	for _, r := range c.pods {
 		is.Equal(podtest.MetricValue(t, r, "trapeze_stuck_handlers"), 0.0)
@@ -92,8 +92,8 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	for _, stop := range c.stops {
 		stop()
 	}
-	is.Equal(podtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
-	is.Equal(podtest.QueryOne[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
+	is.Equal(pgtest.QueryOne[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
+	is.Equal(pgtest.QueryOne[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
 	c.pool.Reset()
 	pgtest.Wait(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() < goroutines+15 })
 }
@@ -245,7 +245,7 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	case n < 82:
 		_, _ = r.Admin().Unpause(ctx, "ops")
 	case n < 86:
-		podtest.Exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
+		pgtest.Exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
 	case n < 88:
 		c.replace(o)
 	case n < 91 && freezes:

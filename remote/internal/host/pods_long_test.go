@@ -40,7 +40,7 @@ func TestRemoteWorkerChangesPod(t *testing.T) {
 	stop()
 	w.keepBeating(t, first) // the first pod has no stream to the worker, so it renews the lease in the table
 	pgtest.Wait(t, "heartbeats to another pod renew the lease", func() bool {
-		return podtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
+		return pgtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
 	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
 	duplicate, err = w.reports(t, first, b, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil) // that pod accepts reports, too

@@ -26,8 +26,8 @@ func TestReportPoliciesOnOtherPod(t *testing.T) {
 	_, err := w.reports(t, second, a, nil, errors.New("it was not its day"))
 	is.NoErr(err)
 	j := podtest.Get(t, second, id)
-	is.Equal(j.State, job.Pending)                                                                                                     // two attempts are left according to the worker's options for the kind
-	is.True(podtest.QueryOne[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
+	is.Equal(j.State, job.Pending)                                                                                                    // two attempts are left according to the worker's options for the kind
+	is.True(pgtest.QueryOne[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
 }
 
 func TestRemoteMaxAttemptsAndBackoff(t *testing.T) {
@@ -48,7 +48,7 @@ func TestRemoteMaxAttemptsAndBackoff(t *testing.T) {
 		id := podtest.Enqueue(t, r, podtest.RawArgs("far"))
 		_, err := w.reports(t, r, w.takes(t, r), nil, errors.New("it was not its day"))
 		is.NoErr(err)
-		is.Equal(podtest.QueryOne[int](t, pool, `select count(*) from trapeze.parked where id = $1 and run_after > now() + interval '40 minutes'`, id), 1)
+		is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.parked where id = $1 and run_after > now() + interval '40 minutes'`, id), 1)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestSlotWithHeartbeatsElsewhere(t *testing.T) {
 		foreign(t, first, podtest.RawArgs("far"))
 		a := w.takes(t, second)
 		pgtest.Wait(t, "the job has run longer than the acknowledgement timeout", func() bool {
-			return podtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
+			return pgtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
 		})
 		_, err := w.reports(t, second, a, nil, nil)
 		is.NoErr(err)
@@ -55,8 +55,8 @@ func TestRemoteWorkerWithUnreadableRow(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	podtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
-	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod, this looks exactly like a closed row
+	pgtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
+	pgtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod, this looks exactly like a closed row
 	<-w.session.Over()
 	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // only the worker's next attempt to open a stream shows which of the two happened
 }
@@ -77,7 +77,7 @@ func TestLateStraySearchNewerStream(t *testing.T) {
 		_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 		is.NoErr(err)
 		for until := time.Now().Add(200 * time.Millisecond); !blocked && time.Now().Before(until); <-pace.C {
-			blocked = podtest.QueryOne[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
+			blocked = pgtest.QueryOne[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
 				and wait_event_type = 'Lock' and query like '%where l.pod = any($1::uuid[]) order by l.id%')`)
 		}
 		if blocked { // during the search, the worker moves to another pod, which sends it a job

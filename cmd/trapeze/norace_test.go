@@ -1,6 +1,0 @@
-//go:build !race
-
-package main
-
-// slow is the factor by which commands are slower and use more memory than usual (see race_test.go).
-const slow = 1
