@@ -47,17 +47,9 @@ test: ## run all tests on a real PostgreSQL
 # The packages whose tests take longest start first, so that none of them runs alone at the end.
 LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./e2e ./internal/store ./remote/internal/host ./runner/runnertest ./remote)
 
-# The small modules of the examples come last, all at once, because they compile what the tests above have compiled.
-MODULES := mounting river sql
-SHORT_sql := -short
-
-.PHONY: test-all $(MODULES:%=test-%)
+.PHONY: test-all
 test-all:
 	$(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) $(LONGEST) $(PACKAGES)
-	$(if $(filter ./...,$(PACKAGES)),$(SUBMAKE) --no-print-directory -j $(MODULES:%=test-%))
-
-$(MODULES:%=test-%): test-%:
-	cd examples/$* && $(GO) test -vet=off $(SHORT_$*) -timeout $(TIMEOUT) ./...
 
 race: ## run all tests with the race detector
 	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
@@ -154,11 +146,14 @@ modules: ## check that the dependencies match go.sum and that go.mod is tidy
 	$(GO) mod tidy -diff
 
 # The benchmarks, the fault tests, the torture test and the planted bugs. make race and make fault test them too.
-tools: ## vet, lint, tidy and test the module in tools
+tools: ## vet, lint, tidy and test the modules of tools and of the examples
 	cd tools && $(GO) mod tidy -diff && $(GO) vet ./... && $(GO) vet -tags '$(TAGS) ha environments' ./...
 	cd tools/peers && $(GO) vet ./trapeze ./common ./driver ./lean/...
 	cd tools && $(GO) run $(STATICCHECK) ./... && $(GO) run $(STATICCHECK) -tags '$(TAGS) ha environments' ./...
 	$(GO) build -o bin/with ./internal/pgtest/with && cd tools && exec ../bin/with $(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) ./...
+	cd examples/mounting && exec ../../bin/with $(GO) test -vet=off -timeout $(TIMEOUT) ./...
+	cd examples/river && exec ../../bin/with $(GO) test -vet=off -timeout $(TIMEOUT) ./...
+	cd examples/sql && exec ../../bin/with $(GO) test -vet=off -short -timeout $(TIMEOUT) ./...
 
 vuln: ## govulncheck, pinned: known vulnerabilities in the code that is called (needs vuln.go.dev or GOVULNDB)
 	@.ci/vuln || [ $$? -eq 69 ] # the vulnerability database is not reachable

@@ -14,7 +14,6 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestJobStreamUntilEnd(t *testing.T) {
@@ -171,15 +170,6 @@ func sum(t *testing.T, h *host, name string) float64 {
 	}
 	t.Fatalf("no metric %s", name)
 	return 0
-}
-
-// many returns n jobs of one kind without arguments.
-func many(kind string, n int) []job.Args {
-	list := make([]job.Args, n)
-	for i := range list {
-		list[i] = runner.Raw{Name: kind}
-	}
-	return list
 }
 
 func TestOpenTransactionDelaysGlobalStream(t *testing.T) {

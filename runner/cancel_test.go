@@ -3,7 +3,6 @@ package runner_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -105,34 +104,6 @@ func TestCancelOfRunningJob(t *testing.T) {
 	is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 0)                                     // nothing was written
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no job is waiting for a retry
 	checkHistory(t, pool, a)
-}
-
-func TestCancelRacingFinish(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]handler{"a": func(context.Context, *raw) (*runner.Outcome, error) {
-		return runner.Then(rawArgs("b")), nil
-	}, "b": succeed})
-	for i := range cancelRounds {
-		end := []func(context.Context, int64, string, ...runner.Condition) (runner.Cancelled, error){r.Admin().Cancel, r.Admin().Stop}[i%2]
-		id := enqueue(t, r, rawArgs("a"), runner.Subject(fmt.Sprint(i%4)))
-		c, err := end(t.Context(), id, "")
-		j := waitEnded(t, r, id)
-		switch {
-		case errors.Is(err, job.ErrAlreadyTerminal):
-			is.Equal(j.State, job.Succeeded)
-			is.Equal(c.State, job.Succeeded)
-		default:
-			is.NoErr(err)
-			is.Equal(j.State, job.Cancelled) // an accepted cancellation takes effect
-		}
-		children := queryOne[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
-		is.Equal(children == 1, j.State == job.Succeeded) // there is a child only if the job succeeded
-	}
-	quiet(t, pool)
-	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject is still in use
-	checkHistory(t, pool, r)
 }
 
 // A stopped job keeps everything that its handler has stored: progress, the checkpoint and committed writes.

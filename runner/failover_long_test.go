@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"time"
@@ -254,4 +255,27 @@ func TestCutOffPodLeaderMetrics(t *testing.T) {
 	proxy.Reset() // otherwise, the half-open session would keep the leader lock
 	proxy.Pass()
 	pgtest.WaitFor(t, 60*time.Second, "it listens and leads again", reports(1))
+}
+
+func TestHostPoolConnectHooks(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	is.NoErr(err)
+	// The hook sets the user, as a hook for access tokens would. Without the hook, PostgreSQL rejects the connection.
+	user := config.ConnConfig.User
+	config.ConnConfig.User = "nobody_of_this_name"
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.User = user; return nil }
+	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `set application_name = 'hooked'`)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	t.Cleanup(pool.Close)
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]handler{"k": succeed})
+	pgtest.Wait(t, "the pod listens and leads", func() bool {
+		return metricValue(t, r, "trapeze_listen_connected") == 1 &&
+			queryOne[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,27 +52,4 @@ func TestHandlerReadOnlyTransaction(t *testing.T) {
 	is.True(strings.Contains(message(j), "25006"))
 	is.Equal(calls.Load(), int64(1))
 	is.Equal(queryOne[int](t, pool, `select pg_backend_pid()`), before)
-}
-
-func TestHostPoolConnectHooks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	config, err := pgxpool.ParseConfig(pgtest.URL(t))
-	is.NoErr(err)
-	// The hook sets the user, as a hook for access tokens would. Without the hook, PostgreSQL rejects the connection.
-	user := config.ConnConfig.User
-	config.ConnConfig.User = "nobody_of_this_name"
-	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.User = user; return nil }
-	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `set application_name = 'hooked'`)
-		return err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	is.NoErr(err)
-	t.Cleanup(pool.Close)
-	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]handler{"k": succeed})
-	pgtest.Wait(t, "the pod listens and leads", func() bool {
-		return metricValue(t, r, "trapeze_listen_connected") == 1 &&
-			queryOne[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
-	})
 }

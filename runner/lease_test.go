@@ -158,41 +158,6 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	checkHistory(t, direct, r)
 }
 
-func TestSingleMissedHeartbeat(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	url := pgtest.URL(t)
-	direct := pgtest.Connect(t, url)
-	proxy, cut := cable(t, url)
-	wait, open := latch(t)
-	o := named("a")
-	o.LeaseFor, o.HeartbeatEvery = 3*time.Second, 500*time.Millisecond
-	r := start(t, cut, o, map[string]handler{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-wait:
-			return nil, nil
-		}
-	}})
-	b := start(t, direct, o, nil)
-	id := enqueueStarted(t, r, rawArgs("wait"))
-	podID := r.Boot()
-	proxy.Stall() // every connection hangs without reporting an error
-	fails := metricValue(t, r, "trapeze_db_errors_total")
-	pgtest.Wait(t, "a heartbeat fails", func() bool { return metricValue(t, r, "trapeze_db_errors_total") > fails })
-	pgtest.Wait(t, "a whole lease passes", func() bool {
-		return queryOne[bool](t, direct, `select exists (select from trapeze.live where id = $1 and claimed_at < now() - interval '4 seconds')`, id)
-	})
-	j := get(t, b, id)
-	is.Equal(j.State, job.Running) // the next heartbeat used a new connection in time
-	is.Equal(j.Fence, int64(1))
-	is.Equal(r.Boot(), podID)
-	proxy.Reset()
-	open()
-	is.Equal(waitEnded(t, b, id).State, job.Succeeded)
-}
-
 func TestRunningJobDeleted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/matryer/is"
 
@@ -154,25 +153,6 @@ func TestDelayedJobsBetweenPolls(t *testing.T) {
 	}
 	is.True(time.Since(began) >= 150*time.Millisecond) // no job ran before it was due
 	is.True(time.Since(began) < 5*time.Second)         // a local timer, not the poll, started the jobs
-}
-
-func TestUnstorableErrorText(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{
-		"fail":  failWith(errors.New("a\x00b\xff\xfec\xed\xa0\x80d" + strings.Repeat("é", 1<<19))),
-		"panic": func(context.Context, *raw) (*runner.Outcome, error) { panic("p\x00\xff" + strings.Repeat("x", 1<<20)) },
-		"later": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Snooze(time.Hour, "l\x00\xff"), nil
-		},
-	})
-	for _, kind := range []string{"fail", "panic"} {
-		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
-		is.Equal(j.State, job.Failed)
-		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // the error is truncated to valid text
-	}
-	later := enqueue(t, r, rawArgs("later"))
-	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(eventsOf(t, r, later), "job.snoozed") })
 }
 
 // explosive is a result type that panics when it is encoded.

@@ -14,8 +14,6 @@ const (
 	fireSeconds = 6
 	pathChains  = 3 // chains that run by polling, and again by the fast path
 
-	cancelRounds = 80
-
 	// patience is the time after which no new attempt to refute a property is started.
 	patience = time.Second
 )

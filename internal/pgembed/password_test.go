@@ -80,13 +80,3 @@ func TestDataDirectoryWithTrustAuthentication(t *testing.T) {
 	is.Equal(string(first), string(second)) // the password has not changed
 	is.Equal(ask(t, again.URL(), "SELECT n::text FROM kept"), "42")
 }
-
-func TestPasswordFileReadableByOthers(t *testing.T) {
-	is := is.New(t)
-	dir := openDir(t)
-	first := start(t, Options{DataDir: dir})
-	is.NoErr(first.Stop())
-	is.NoErr(os.Chmod(first.home.passwordFile(), 0o644))
-	_, err := Start(t.Context(), Options{DataDir: dir})
-	is.True(err != nil && strings.Contains(err.Error(), "chmod 0600")) // the error states the remedy
-}

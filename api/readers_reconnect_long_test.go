@@ -1,3 +1,5 @@
+//go:build long
+
 package api_test
 
 import (
@@ -18,6 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestReconnectingReaders(t *testing.T) {
@@ -199,4 +202,13 @@ func (r *reader) take(f frame) error {
 	}
 	r.got[cursor], r.at, r.last = true, at, f.id
 	return nil
+}
+
+// many returns n jobs of one kind without arguments.
+func many(kind string, n int) []job.Args {
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = runner.Raw{Name: kind}
+	}
+	return list
 }
