@@ -86,9 +86,9 @@ func Path(route string, values ...any) string {
 // QueryOf returns the given query parameters, omitting empty ones. pairs alternates names and values.
 func QueryOf(pairs ...string) url.Values {
 	q := url.Values{}
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Set(pairs[i], pairs[i+1])
+	for ; len(pairs) > 1; pairs = pairs[2:] {
+		if pairs[1] != "" {
+			q.Set(pairs[0], pairs[1])
 		}
 	}
 	return q

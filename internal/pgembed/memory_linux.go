@@ -13,19 +13,19 @@ import (
 // and the log when several packages' tests run concurrently.
 const roomy = 4 << 30
 
-// MemoryDir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's cost is
-// creating its database's 550 files. As on disk, the data outlives the server's processes.
+// MemoryDir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's
+// cost is creating its database's 550 files. As on disk, the data outlives the server's processes.
 func MemoryDir() string {
 	dir := cmp.Or(os.Getenv("PGTEST_MEMORY"), "/dev/shm")
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < roomy || available() < roomy {
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < roomy || available() < roomy { // #nosec G115 -- a block's size is positive
 		return ""
 	}
 	return dir
 }
 
-// UseMemoryForTemporaryFiles makes [os.TempDir] return [MemoryDir] in this process and in the processes that it starts. It does nothing if there is no
-// such folder, or if programs cannot be run from it.
+// UseMemoryForTemporaryFiles makes [os.TempDir] return [MemoryDir] in this process and in the processes that it starts. It does nothing if
+// there is no such folder, or if programs cannot be run from it.
 func UseMemoryForTemporaryFiles() error {
 	const noExec = 8 // ST_NOEXEC in statvfs(3)
 	dir := MemoryDir()
