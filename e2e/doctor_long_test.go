@@ -76,7 +76,7 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		{"a job on a pod that is gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now() - interval '5 minutes', closed = 'lapsed'") },
 			"running", failing, "1 job is running on web-1", nil},
 		{"a job on a pod that has just gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now(), closed = 'lapsed'") }, "running", healthy, "", nil},
-		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "pod = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
+		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "id = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
 		{"pods with different leases", func(p patient) {
 			p.join("web-1", 8)
 			p.join("web-2", 60)

@@ -29,7 +29,7 @@ func TestStackRequestWithoutNotifications(t *testing.T) {
 	id := enqueueStarted(t, r, rawArgs("k"))
 	stack, err := asker.Admin().Stack(t.Context(), id, "ann")
 	is.NoErr(err)
-	is.True(strings.Contains(stack.Stack, "runner_test.") && strings.Contains(stack.Stack, "until"))
+	is.True(strings.Contains(stack.Stack, "runner_test.") && strings.Contains(stack.Stack, "waitOn"))
 	is.Equal(stack.Boot, r.Boot())
 	later := enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour))
 	_, err = asker.Admin().Stack(t.Context(), later, "ann")
