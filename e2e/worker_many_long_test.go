@@ -68,7 +68,7 @@ func workersShareJobs(t *testing.T, workers int) {
 	pgtest.WaitFor(t, 2*time.Minute, "all jobs have succeeded", func() bool {
 		return pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`) == len(jobs)
 	})
-	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                  // no job ran on two workers
+	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                    // no job ran on two workers
 	is.Equal(pgtest.QueryOne[int](t, pool, `select count(distinct d.pod) from trapeze.done d join trapeze.remote_workers w on w.pod = d.pod`), workers) // every worker ran jobs
 	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.done d left join trapeze.remote_workers w on w.pod = d.pod where w.pod is null`), 0)
 
