@@ -1,4 +1,4 @@
-// Package fleet decides what a pod may conclude about the other pods without asking them. It does no I/O.
+// Package fleet holds the rules that a pod applies to other pods without asking them. It does no I/O.
 //
 // A [Lease] tracks how long the pod may treat its jobs as its own, and whether the pod may declare other pods dead. It uses two clocks: the
 // pod's clock for the pod's lease, and the database's clock for the leases of other pods. Heartbeats report to it.

@@ -217,7 +217,7 @@ func (l *Lanes) ReturnIdle(lanes ...string) {
 	}
 }
 
-// DropGrants drops all grants. It is called when the pod gets a new pod id, which has no grants, or when the database may have lost
+// DropGrants drops all grants. The engine calls it when the pod gets a new id, which has no grants, or when the database may have lost
 // commits.
 func (l *Lanes) DropGrants() {
 	l.mu.Lock()

@@ -1,4 +1,4 @@
-// Package telemetry is all that a pod tells about its work:
+// Package telemetry reports a pod's work:
 //
 //	metrics.go     the pod's metrics, with their names and labels; instrument.go has counters, gauges and histograms
 //	reporter.go    each finished job, counted once after its commit and passed to the host's hooks

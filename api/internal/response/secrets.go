@@ -1,4 +1,4 @@
-// Package response decides what a caller of the API may see. It does not write responses.
+// Package response limits responses to the parts that a caller of the API may see. It does not write responses.
 //
 // A [Problem] is an error as a response: a status, a stable code and a text. Handlers return an error from package job, or a Problem for any
 // other response. [Secrets] hides the parts of a response that the caller may not see: secret arguments, results and planned steps. Before a
