@@ -76,8 +76,7 @@ type Options struct {
 	Disabled bool
 	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default, the pod claims jobs ahead of time if the
 	// handlers of their kind return faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for
-	// at most 200 ms. See docs/guarantees.md for the crash limit of these jobs. NoClaimAhead also keeps job completions and claims from
-	// sharing commits. Default false.
+	// at most 200 ms. See docs/guarantees.md for the crash limit of these jobs. Default false.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string

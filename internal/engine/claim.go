@@ -31,10 +31,7 @@ type claimer struct {
 	round     round
 	claimedAt time.Time     // when a claim last covered all lanes
 	roundTrip time.Duration // moving average over the latest claims
-	away      time.Duration // time that a claim's round trip spends on the network and the commit, outside the statement
 	dry       bool          // the latest refill of the jobs claimed ahead of time found fewer jobs than requested
-	sweeping  bool          // the latest claim began or continued a sweep of a lane
-	unjoined  time.Time     // start of the latest pause in joined claims (see joinRest)
 }
 
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away.
@@ -117,11 +114,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	quick := !slots.Slow(found.Took, len(found.Jobs))
 	most, wake := c.Member.MarkLimit()
 	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
-	c.sweeping = sweeping
 	c.Lanes.ReturnIdle(found.Exhausted()...)
-	if !quick {
-		c.unjoined = time.Now()
-	}
 	if !quick && !sweeping {
 		c.findMarks(ctx, lanesOf(wants)...)
 	}
@@ -158,18 +151,8 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	took := time.Since(began)
 	c.roundTrip = cmp.Or(c.roundTrip, took)
 	c.roundTrip += (took - c.roundTrip) / 8
-	c.noteAway(took - found.Took)
 	c.exec.LaunchClaims(podID, found, reserved)
 	return found, nil
-}
-
-// noteAway records how much of a claim's round trip was spent outside its statement. A shorter time takes effect immediately, but a longer
-// one only gradually, because it may include planning.
-func (c *claimer) noteAway(away time.Duration) {
-	if c.away == 0 || away < c.away {
-		c.away = away
-	}
-	c.away += (away - c.away) / 8
 }
 
 // LaunchClaims starts the handlers of claimed jobs once the claim's commit has been confirmed. Jobs claimed ahead of time wait until slots

@@ -45,7 +45,6 @@ func New(s Services, o Options, m member) *Engine {
 	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: routine.NewSignal()}}
 	e.workers = NewWorkerPool(e.runClaim)
 	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
-	flusher.join = e.claims.joinEnds
 	e.leases = &claimTx{i, flusher.alive}
 	e.finisher = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, freed: e.executor.slotFree, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
 	e.finisher.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.finisher.endCommitted)

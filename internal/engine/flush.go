@@ -34,12 +34,6 @@ func (w *flush) weight() int {
 	return bytes
 }
 
-// endsWriter writes completions in one commit, as [store.Store.Finish] does.
-type endsWriter = func(ctx context.Context, podID string, endings []store.Ending) (map[int64]store.Ended, error)
-
-// noJoin is for flushers that do not share commits with claims.
-func noJoin(string, []*flush) endsWriter { return nil }
-
 // flush writes a batch and answers every member. Usually all members belong to the same pod; they differ only if the lease was lost in the
 // meantime.
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
@@ -61,11 +55,7 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 		for i, w := range batch {
 			endings[i] = w.ending
 		}
-		write := f.join(pod, batch)
-		if write == nil {
-			write = f.Store.Finish
-		}
-		ended, err := write(ctx, pod, endings)
+		ended, err := f.Store.Finish(ctx, pod, endings)
 		if err == nil {
 			var written, missing []*flush
 			for _, w := range batch {

@@ -17,12 +17,11 @@ import (
 // pod, and batches fill up on a busy one.
 type flusher struct {
 	*Identity
-	write      func(ctx context.Context, batch []*flush)     // writes a batch and answers every member
-	atMost     int                                           // maximum number of completions in a batch
-	afterFlush func(ends []*flush)                           // receives completions for which no caller is waiting
-	soon       func() bool                                   // reports whether handlers are about to be called
-	join       func(podID string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
-	alive      context.Context                               // ends when the engine gives up writing
+	write      func(ctx context.Context, batch []*flush) // writes a batch and answers every member
+	atMost     int                                       // maximum number of completions in a batch
+	afterFlush func(ends []*flush)                       // receives completions for which no caller is waiting
+	soon       func() bool                               // reports whether handlers are about to be called
+	alive      context.Context                           // ends when the engine gives up writing
 	die        context.CancelFunc
 	some       routine.Signal // set when the queue may not be empty
 
@@ -46,7 +45,7 @@ const (
 var errStopped = errors.New("the runner has stopped")
 
 func newFlusher(i *Identity, afterFlush func([]*flush), soon func() bool) *flusher {
-	f := &flusher{Identity: i, atMost: flushAtMost, afterFlush: afterFlush, soon: soon, some: routine.NewSignal(), join: noJoin}
+	f := &flusher{Identity: i, atMost: flushAtMost, afterFlush: afterFlush, soon: soon, some: routine.NewSignal()}
 	f.write = f.flush
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f

@@ -389,12 +389,11 @@ func claimOpen(locked string) string {
 )`
 }
 
-// startsNow and startsLater are the start times of claimed jobs. Jobs in the spare CTE wait for a slot and have no start time yet, except
-// when they take over the slots of jobs that end in the same commit. A new start time is never earlier than ready_at, which can be later
-// than now() because now() is fixed before the statement is planned.
+// startsNow and startsLater are the start times of claimed jobs. Jobs in the spare CTE wait for a slot and have no start time yet. A new
+// start time is never earlier than ready_at, which can be later than now() because now() is fixed before the statement is planned.
 const (
 	startsNow   = `coalesce(l.started_at, greatest(now(), l.ready_at))`
-	startsLater = `case when not (@waits::boolean and l.id in (select id from spare)) then ` + startsNow + ` end`
+	startsLater = `case when l.id not in (select id from spare) then ` + startsNow + ` end`
 )
 
 // claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. Joining only their ids avoids
@@ -420,12 +419,12 @@ func (s *Store) Claim(ctx context.Context, podID string, wants []Want, kinds []s
 
 // ClaimAhead is like [Store.Claim] but also claims jobs ahead of time if their kinds are in short.
 func (s *Store) ClaimAhead(ctx context.Context, podID string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
-	sql, by := claimOf(s, podID, wants, kinds, short, isolated, true)
+	sql, by := claimOf(s, podID, wants, kinds, short, isolated)
 	return claim(ctx, s, sql, by)
 }
 
-// claimOf returns a claim statement and its arguments. If waits is true, the jobs claimed ahead of time wait for a slot.
-func claimOf(s *Store, podID string, wants []Want, kinds, short []string, isolated, waits bool) (*statement, args) {
+// claimOf returns a claim statement and its arguments.
+func claimOf(s *Store, podID string, wants []Want, kinds, short []string, isolated bool) (*statement, args) {
 	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
 	marked, ahead := false, false
 	for i, w := range wants {
@@ -445,7 +444,7 @@ func claimOf(s *Store, podID string, wants []Want, kinds, short []string, isolat
 		}
 		return workerClaimSQL, by
 	case ahead:
-		by = append(by, args{{"short", short}, {"waits", waits}}...)
+		by = append(by, args{{"short", short}}...)
 		if marked {
 			return claimSinceAheadSQL, by
 		}
