@@ -33,7 +33,7 @@ func TestJoinedClaimConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := &Identity{Opts: Options{ClaimAhead: true}, Lanes: slots.NewLanes(4, time.Minute, nil), Marks: &slots.Marks{}, ahead: slots.NewAhead(),
+			i := &Identity{Opts: Options{ClaimAhead: true}, Lanes: slots.NewLanes(4, nil), Marks: &slots.Marks{}, ahead: slots.NewAhead(),
 				Lease: fleet.NewLease("")}
 			i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 			i.Lanes.Apply(store.Beat{Lanes: []store.Lane{lane}})
