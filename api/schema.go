@@ -19,7 +19,6 @@ var commonTypes = knownTypes{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
 	reflect.TypeFor[job.Seconds]():     {"type": "number", "description": "seconds"},
-	reflect.TypeFor[job.Millis]():      {"type": "number", "description": "milliseconds"},
 	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
 	reflect.TypeFor[job.Status]():      {"type": "string", "enum": job.Statuses()},
 	reflect.TypeFor[job.Missed]():      {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},

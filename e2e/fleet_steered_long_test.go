@@ -204,7 +204,7 @@ func settings(f *steered) {
 	f.does("ops", "POST", "/admin/workers/jobs/cancel", `{"filter":{"lane":"changed","kind":"demo.sleep"}}`)
 	f.running("changed", 0)
 	f.idle("changed")
-	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":true,"poll_interval_ms":100}`)
+	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":true}`)
 	f.until(waits, job.Succeeded)
 }
 

@@ -16,7 +16,6 @@ type LaneUse struct {
 	Name             string     `json:"name"`
 	Slots            *int       `json:"slots"` // limit across all pods; nil means no limit
 	SlotsPerPod      *int       `json:"slots_per_pod"`
-	PollInterval     *Millis    `json:"poll_interval_ms"`
 	StaleAfter       *Seconds   `json:"stale_after_s"`
 	MaxAge           *Seconds   `json:"max_age_s"`
 	RequiresApproval bool       `json:"requires_approval"`

@@ -17,11 +17,10 @@ var (
 // Lane holds a lane's settings.
 type Lane struct {
 	Name             string   `json:"name"`
-	Slots            *int     `json:"slots"`            // limit across all pods; nil means no limit
-	SlotsPerPod      *int     `json:"slots_per_pod"`    // nil means only the pod's own limit
-	PollInterval     *Millis  `json:"poll_interval_ms"` // nil means the pods' default
-	StaleAfter       *Seconds `json:"stale_after_s"`    // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
-	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, and 0 means no limit
+	Slots            *int     `json:"slots"`         // limit across all pods; nil means no limit
+	SlotsPerPod      *int     `json:"slots_per_pod"` // nil means only the pod's own limit
+	StaleAfter       *Seconds `json:"stale_after_s"` // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
+	MaxAge           *Seconds `json:"max_age_s"`     // nil means the pods' default, and 0 means no limit
 	RequiresApproval bool     `json:"requires_approval"`
 	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by someone other than their submitter
 	Enabled          bool     `json:"enabled"`

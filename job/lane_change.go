@@ -14,16 +14,16 @@ import (
 
 // Limit is a change to a number or duration: it sets a value, removes the limit, or leaves the limit unchanged. In JSON, these changes are
 // a number, null, and a missing field, respectively.
-type Limit[T int | Seconds | Millis] struct {
+type Limit[T int | Seconds] struct {
 	Set   bool
 	Value *T // nil means no limit
 }
 
 // To returns a Limit that sets n.
-func To[T int | Seconds | Millis](n T) Limit[T] { return Limit[T]{Set: true, Value: &n} }
+func To[T int | Seconds](n T) Limit[T] { return Limit[T]{Set: true, Value: &n} }
 
 // NoLimit returns a Limit that removes a limit.
-func NoLimit[T int | Seconds | Millis]() Limit[T] { return Limit[T]{Set: true} }
+func NoLimit[T int | Seconds]() Limit[T] { return Limit[T]{Set: true} }
 
 // IsZero reports whether the change leaves the limit unchanged.
 func (l Limit[T]) IsZero() bool { return !l.Set }
@@ -64,9 +64,8 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 type LaneChange struct {
 	Slots            Limit[int]     `json:"slots,omitzero"`
 	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
-	PollInterval     Limit[Millis]  `json:"poll_interval_ms,omitzero"` // whole milliseconds
-	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"`    // whole seconds
-	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`        // whole seconds
+	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"` // whole seconds
+	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`     // whole seconds
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
 	FourEyes         *bool          `json:"four_eyes,omitempty"` // true only if the lane also requires approval
 	Enabled          *bool          `json:"enabled,omitempty"`
@@ -83,7 +82,7 @@ type LaneChange struct {
 
 // Whole returns the change with every unset field set to its default, except Kinds and Engine.
 func (c LaneChange) Whole() LaneChange {
-	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
+	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true
 	}
 	if c.RequiresApproval == nil {
@@ -103,7 +102,6 @@ func (c LaneChange) Whole() LaneChange {
 func (c LaneChange) Apply(l Lane) Lane {
 	c.Slots.apply(&l.Slots)
 	c.SlotsPerPod.apply(&l.SlotsPerPod)
-	c.PollInterval.apply(&l.PollInterval)
 	c.StaleAfter.apply(&l.StaleAfter)
 	c.MaxAge.apply(&l.MaxAge)
 	if c.RequiresApproval != nil {
@@ -128,10 +126,8 @@ func (c LaneChange) Apply(l Lane) Lane {
 
 // Limits on a lane's settings.
 const (
-	MaxLaneSlots    = 1_000_000
-	MinPollInterval = 100 * time.Millisecond
-	MaxPollInterval = 24 * time.Hour
-	MaxLaneAge      = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter
+	MaxLaneSlots = 1_000_000
+	MaxLaneAge   = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter
 )
 
 var validLane = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
@@ -150,7 +146,6 @@ func (c LaneChange) Validate() error {
 	errs := []error{
 		c.Slots.validate("slots", 0, MaxLaneSlots, 1),
 		c.SlotsPerPod.validate("slots_per_pod", 0, MaxLaneSlots, 1),
-		c.PollInterval.validate("poll_interval_ms", Millis(MinPollInterval), Millis(MaxPollInterval), Millis(time.Millisecond)),
 		c.StaleAfter.validate("stale_after_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 		c.MaxAge.validate("max_age_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 	}

@@ -11,11 +11,11 @@ import (
 
 func TestDurationUnitEncoding(t *testing.T) {
 	is := is.New(t)
-	age, poll, took := Seconds(48*time.Hour), Millis(500*time.Millisecond), Seconds(1500*time.Microsecond)
-	lane := Lane{Name: "l", PollInterval: &poll, MaxAge: &age}
+	age, took := Seconds(48*time.Hour), Seconds(1500*time.Microsecond)
+	lane := Lane{Name: "l", MaxAge: &age}
 	encoded, err := json.Marshal(lane)
 	is.NoErr(err)
-	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"poll_interval_ms":500,"stale_after_s":null,"max_age_s":172800,`+
+	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"stale_after_s":null,"max_age_s":172800,`+
 		`"requires_approval":false,"four_eyes":false,"enabled":false,"drained":false,"engine":"","next_engine":null,"kinds":null}`)
 	var again Lane
 	is.NoErr(json.Unmarshal(encoded, &again))
@@ -29,9 +29,6 @@ func TestDurationUnitEncoding(t *testing.T) {
 	kept, err := age.Value()
 	is.NoErr(err)
 	is.Equal(kept, int64(172800))
-	kept, err = poll.Value()
-	is.NoErr(err)
-	is.Equal(kept, int64(500))
 	var s Seconds
 	is.NoErr(s.Scan(int64(60)))
 	is.Equal(s.Duration(), time.Minute)
@@ -47,10 +44,10 @@ func TestDurationUnitEncoding(t *testing.T) {
 
 func TestLaneChangeEncoding(t *testing.T) {
 	is := is.New(t)
-	change := LaneChange{Slots: NoLimit[int](), PollInterval: To(Millis(time.Second)), MaxAge: NoLimit[Seconds]()}
+	change := LaneChange{Slots: NoLimit[int](), StaleAfter: To(Seconds(time.Second)), MaxAge: NoLimit[Seconds]()}
 	encoded, err := json.Marshal(change)
 	is.NoErr(err)
-	is.Equal(string(encoded), `{"slots":null,"poll_interval_ms":1000,"max_age_s":null}`)
+	is.Equal(string(encoded), `{"slots":null,"stale_after_s":1,"max_age_s":null}`)
 	var again LaneChange
 	is.NoErr(json.Unmarshal(encoded, &again))
 	is.Equal(again, change)

@@ -9,7 +9,6 @@ package poller
 import (
 	"context"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/routine"
@@ -26,26 +25,17 @@ type Source interface {
 // Poller sweeps a source at intervals, when woken, and when something becomes due. Create one with [New].
 type Poller struct {
 	source Source
-	every  atomic.Int64
+	every  time.Duration
 	wake   routine.Signal
 	nudge  routine.Signal
 }
 
-// Spread is the fraction by which intervals vary, so that pods do not poll in lockstep.
-const Spread = 0.1
+// spread is the fraction by which intervals vary, so that pods do not poll in lockstep.
+const spread = 0.1
 
-// New returns a poller that sweeps source every interval, ± [Spread].
+// New returns a poller that sweeps source every interval, ± 10 %.
 func New(source Source, every time.Duration) *Poller {
-	p := &Poller{source: source, wake: routine.NewSignal(), nudge: routine.NewSignal()}
-	p.every.Store(int64(every))
-	return p
-}
-
-// SetEvery changes the interval and applies the new value to the current wait. It is safe for concurrent use.
-func (p *Poller) SetEvery(every time.Duration) {
-	if p.every.Swap(int64(every)) != int64(every) {
-		p.Nudge()
-	}
+	return &Poller{source: source, every: every, wake: routine.NewSignal(), nudge: routine.NewSignal()}
 }
 
 // Wake requests an immediate sweep, or another sweep after the one in progress. Calls made before that sweep starts are merged. Wake is
@@ -65,15 +55,11 @@ func (p *Poller) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	lookAt, swept := time.Now(), time.Time{}
-	every := p.every.Load()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.nudge:
-			if now := p.every.Load(); now != every && !swept.IsZero() {
-				every, lookAt = now, swept.Add(p.interval())
-			}
 			// A due time that has been reached must not be postponed, even if nudges arrive more often than the minimum wait.
 			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
 				timer.Reset(wait)
@@ -91,14 +77,14 @@ func (p *Poller) Run(ctx context.Context) {
 				return
 			}
 		}
-		swept, every = time.Now(), p.every.Load()
+		swept = time.Now()
 		lookAt = swept.Add(p.interval())
 		timer.Reset(p.wait(lookAt))
 	}
 }
 
 func (p *Poller) interval() time.Duration {
-	return time.Duration(float64(p.every.Load()) * (1 + Spread*(2*rand.Float64()-1))) // #nosec G404 -- jitter
+	return time.Duration(float64(p.every) * (1 + spread*(2*rand.Float64()-1))) // #nosec G404 -- jitter
 }
 
 func (p *Poller) due() bool {

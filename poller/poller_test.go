@@ -176,24 +176,6 @@ func TestPollerEndBetweenSweeps(t *testing.T) {
 	})
 }
 
-func TestPollerIntervalChange(t *testing.T) {
-	s := &source{}
-	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
-		time.Sleep(time.Minute)
-		p.SetEvery(time.Second)
-		time.Sleep(10 * time.Second)
-		is.True(len(s.seen()) >= 9) // the new interval applies immediately
-		p.SetEvery(time.Hour)
-		time.Sleep(2 * time.Second)
-		n := len(s.seen())
-		time.Sleep(30 * time.Minute)
-		is.Equal(len(s.seen()), n) // the longer interval applies again
-		p.SetEvery(time.Hour)
-		time.Sleep(40 * time.Minute)
-		is.Equal(len(s.seen()), n+1)
-	})
-}
-
 func TestDueTimeDespiteFrequentNudges(t *testing.T) {
 	s := &source{}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {

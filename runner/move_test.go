@@ -145,17 +145,16 @@ func TestInvalidLaneSettings(t *testing.T) {
 		change job.LaneChange
 		err    error
 	}{
-		"slots below zero":       {"default", job.LaneChange{Slots: job.To(-1)}, job.ErrInvalidSetting},
-		"a billion slots":        {"default", job.LaneChange{SlotsPerPod: job.To(1_000_000_000)}, job.ErrInvalidSetting},
-		"a poll that never ends": {"default", job.LaneChange{PollInterval: job.To(job.Millis(99 * time.Millisecond))}, job.ErrInvalidSetting},
-		"a negative age":         {"default", job.LaneChange{MaxAge: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
-		"half a second":          {"default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Second / 2))}, job.ErrInvalidSetting},
-		"a negative limit":       {"default", job.LaneChange{StaleAfter: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
-		"a kind twice":           {"default", job.LaneChange{Kinds: &twice}, job.ErrInvalidSetting},
-		"an empty name":          {"", job.LaneChange{}, job.ErrInvalidSetting},
-		"a path":                 {"../x", job.LaneChange{}, job.ErrInvalidSetting},
-		"two lines":              {"a\nb", job.LaneChange{}, job.ErrInvalidSetting},
-		"one that is not there":  {"other", job.LaneChange{Existing: true}, job.ErrUnknownLane},
+		"slots below zero":      {"default", job.LaneChange{Slots: job.To(-1)}, job.ErrInvalidSetting},
+		"a billion slots":       {"default", job.LaneChange{SlotsPerPod: job.To(1_000_000_000)}, job.ErrInvalidSetting},
+		"a negative age":        {"default", job.LaneChange{MaxAge: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
+		"half a second":         {"default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Second / 2))}, job.ErrInvalidSetting},
+		"a negative limit":      {"default", job.LaneChange{StaleAfter: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
+		"a kind twice":          {"default", job.LaneChange{Kinds: &twice}, job.ErrInvalidSetting},
+		"an empty name":         {"", job.LaneChange{}, job.ErrInvalidSetting},
+		"a path":                {"../x", job.LaneChange{}, job.ErrInvalidSetting},
+		"two lines":             {"a\nb", job.LaneChange{}, job.ErrInvalidSetting},
+		"one that is not there": {"other", job.LaneChange{Existing: true}, job.ErrUnknownLane},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

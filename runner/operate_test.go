@@ -105,45 +105,6 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	checkHistory(t, pool, pods[0])
 }
 
-func TestLanePollInterval(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	o := rarely
-	o.DirectURL = "off" // the pod receives no notifications
-	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
-	r := start(t, pool, o, map[string]handler{"k": succeed})
-	other := newRunner(t, pool, runner.Options{DirectURL: "off"}, nil) // its submissions notify no pod
-	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollInterval: job.To(job.Millis(100 * time.Millisecond))}, "")
-	is.NoErr(err)
-	pgtest.Wait(t, "the pod knows the lane", func() bool {
-		_, err := r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("quick"))
-		return err == nil
-	})
-	quick := func() {
-		id := enqueue(t, other, rawArgs("k"), runner.Foreign(), runner.Lane("quick"))
-		is.Equal(waitEnded(t, other, id).State, job.Succeeded) // the pod's own poll interval is an hour
-	}
-	quick()
-	quick() // by now, the full poll caused by the new lane has ended
-	slow := enqueue(t, other, rawArgs("k"), runner.Foreign())
-	left := func() bool {
-		for range 3 {
-			quick()
-		}
-		return get(t, other, slow).State == job.Pending
-	}
-	pgtest.Wait(t, "the other lane is polled less often", func() bool {
-		if left() {
-			return true
-		}
-		slow = enqueue(t, other, rawArgs("k"), runner.Foreign()) // a pod on a busy machine with slow statements occasionally polls all lanes
-		return false
-	})
-	exec(t, pool, `update trapeze.lanes set poll_interval_ms = 100 where name = 'default'`)
-	is.Equal(waitEnded(t, other, slow).State, job.Succeeded)
-}
-
 func TestLaneStaleLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

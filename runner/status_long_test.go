@@ -23,7 +23,7 @@ func TestPlainSQLQueueCommands(t *testing.T) {
 		"frozen":                    {`update trapeze.queue_state set frozen = true`, `update trapeze.queue_state set frozen = false`},
 		"drained pods":              {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
 		"no slots":                  {`update trapeze.lanes set slots = 0`, `update trapeze.lanes set slots = null`},
-		"a slower lane":             {`update trapeze.lanes set enabled = false, poll_interval_ms = 60000`, `update trapeze.lanes set enabled = true`},
+		"a disabled lane":           {`update trapeze.lanes set enabled = false`, `update trapeze.lanes set enabled = true`},
 		"no row of the queue state": {`delete from trapeze.queue_state`, `insert into trapeze.queue_state (paused) values (false)`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // parseLaneChange parses settings such as slots=3. Each setting may occur only once.
 func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	limits := map[string]func(text string) error{
-		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": durationSetting(&c.PollInterval, time.Millisecond, "milliseconds"),
-		"stale_after_s": durationSetting(&c.StaleAfter, time.Second, "seconds"), "max_age_s": durationSetting(&c.MaxAge, time.Second, "seconds"),
+		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod),
+		"stale_after_s": seconds(&c.StaleAfter), "max_age_s": seconds(&c.MaxAge),
 	}
 	bools := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
 	seen := map[string]bool{}
@@ -63,21 +63,21 @@ func number(into *job.Limit[int]) func(text string) error {
 	}
 }
 
-// durationSetting returns a parser that accepts a number of units, a duration, or "none".
-func durationSetting[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, units string) func(text string) error {
+// seconds returns a parser that accepts a number of seconds, a duration, or "none".
+func seconds(into *job.Limit[job.Seconds]) func(text string) error {
 	return func(text string) error {
 		n, err := strconv.ParseInt(text, 10, 32)
-		d := time.Duration(n) * unit
+		d := time.Duration(n) * time.Second
 		if err != nil {
 			d, err = time.ParseDuration(text)
 		}
 		switch {
 		case text == "none":
-			*into = job.NoLimit[T]()
-		case err != nil || d%unit != 0:
-			return fmt.Errorf("want a whole number, a duration in whole %s, or none", units)
+			*into = job.NoLimit[job.Seconds]()
+		case err != nil || d%time.Second != 0:
+			return fmt.Errorf("want a whole number, a duration in whole seconds, or none")
 		default:
-			*into = job.To(T(d))
+			*into = job.To(job.Seconds(d))
 		}
 		return nil
 	}

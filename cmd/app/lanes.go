@@ -42,9 +42,9 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 }
 
 func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
-	return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", cli.Rows(lanes), func(l job.LaneUse) []string {
+	return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE STALE AGE KINDS", cli.Rows(lanes), func(l job.LaneUse) []string {
 		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
-			span(l.PollInterval), span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
+			span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
 	})
 }
 
@@ -113,7 +113,6 @@ func newLaneSetCommand() *cobra.Command {
 
   slots=N               maximum number of running jobs on all pods; 0 starts no jobs
   slots_per_pod=N       maximum number of running jobs per pod
-  poll_interval_ms=N    how often pods poll without a notification, at least 100; also 500ms, 10s
   stale_after_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
   max_age_s=N           fail jobs that have not finished after this time; 0 means no limit; also 48h
   requires_approval=B   submitted jobs, and steps that handlers return from other lanes, wait for trapeze approve

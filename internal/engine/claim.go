@@ -46,7 +46,6 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys := c.freed.take()
-	tick := !changed && len(keys) == 0 && !c.backlog.hasMore()
 	if len(keys) > 0 {
 		all, err := c.claimSubjects(ctx, keys)
 		if err != nil {
@@ -55,7 +54,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 			}
 			return false, err
 		}
-		if all && !changed && !c.backlog.hasMore() && time.Since(c.claimedAt) < c.Lanes.Interval() {
+		if all && !changed && !c.backlog.hasMore() && time.Since(c.claimedAt) < c.Opts.PollEvery {
 			return false, nil
 		}
 	}
@@ -70,7 +69,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	c.renewMarks(ctx)
 	c.backlog.claimBegins()
 	if !c.round.open || changed || len(keys) > 0 {
-		c.round = round{since: time.Now(), tick: tick}
+		c.round = round{since: time.Now()}
 	}
 	left := true // assume that jobs are left until the claim shows otherwise
 	defer func() {
@@ -84,11 +83,10 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 		}
 	}()
 	c.exec.fillSlots()
-	wants, early, unasked := c.Lanes.Wants(c.round.since, c.round.tick)
+	wants, unasked := c.Lanes.Wants(c.round.since)
 	c.round.open = false
 	c.round.asked += len(wants)
 	if len(wants) == 0 {
-		left = early == 0 || !c.Lanes.Covers(c.round.asked+early)
 		return false, c.claimAhead(ctx, news)
 	}
 	short, longest := c.shortKinds()
@@ -122,7 +120,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
+	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked)
 	// If any slots are left, another claim may find more jobs if a lane's share was filled, jobs were skipped, or a lane was not read to
 	// its end.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)

@@ -33,7 +33,7 @@ func New(s Services, o Options, m member) *Engine {
 	e := &Engine{
 		Identity: Identity{
 			Services: s, Opts: o, Member: m, Kinds: map[string]*Handler{}, handled: handled{Handled: map[string]bool{}, HandledKinds: []string{}},
-			Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, ahead: slots.NewAhead(), Lease: fleet.NewLease(o.PodID), Runs: newRuns(),
+			Lanes: slots.NewLanes(o.Slots, o.MayUse), Marks: &slots.Marks{}, ahead: slots.NewAhead(), Lease: fleet.NewLease(o.PodID), Runs: newRuns(),
 		},
 		reread: routine.NewSignal(), hurry: make(chan struct{}), comparing: routine.NewSignal(),
 	}

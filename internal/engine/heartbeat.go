@@ -101,7 +101,6 @@ func (e *Engine) apply(b store.Beat) {
 	if e.Lanes.Apply(b) {
 		e.Wake()
 	}
-	e.Poller.SetEvery(e.Lanes.Interval())
 	if e.Lanes.ApplyStale(b.Lanes) {
 		e.Runs.Each(func(run *Run) { run.watchdog.Limit(e.staleAfter(run)) })
 	}

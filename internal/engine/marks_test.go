@@ -33,7 +33,7 @@ func TestClaimDuringExpiredMarkRead(t *testing.T) {
 	is.NoErr(err)
 	defer st.Close()
 	woken := make(chan struct{}, 1)
-	i := &Identity{Services: Services{Store: st, Log: slog.New(slog.DiscardHandler)}, Member: wakes{n: woken}, Lanes: slots.NewLanes(1, time.Minute, nil), Marks: &slots.Marks{}}
+	i := &Identity{Services: Services{Store: st, Log: slog.New(slog.DiscardHandler)}, Member: wakes{n: woken}, Lanes: slots.NewLanes(1, nil), Marks: &slots.Marks{}}
 	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
 	c := &claimer{Identity: i}
 	mark := time.Now()

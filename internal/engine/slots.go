@@ -13,7 +13,6 @@ import (
 // for the next poll because other lanes came first. Only the poller's goroutine uses a round.
 type round struct {
 	since time.Time
-	tick  bool // started only by the timer, so lanes whose interval has not passed are skipped
 	open  bool // some lanes have not been included yet
 	asked int
 }

@@ -14,7 +14,7 @@ import (
 func TestSubmissionBehindClaimedAheadJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, time.Minute, nil), ahead: slots.NewAhead(), Lease: fleet.NewLease("a")}
+	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, nil), ahead: slots.NewAhead(), Lease: fleet.NewLease("a")}
 	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
 	i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 	reserves := func(priority int) bool {

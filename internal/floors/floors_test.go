@@ -57,7 +57,7 @@ var plan = []floor{
 	{folder: "internal/access", imports: "job internal/text"}, // permissions
 	{folder: "poller", imports: "internal/failpoint internal/routine"},
 	{folder: "internal/journal", imports: "job internal/store internal/routine internal/telemetry"},
-	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/routine poller"},
+	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/routine"},
 	{folder: "internal/doctor", imports: "job internal/text internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
 	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/routine scheduler"},
 

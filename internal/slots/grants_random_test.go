@@ -189,7 +189,7 @@ func TestLimitedLaneRandomEvents(t *testing.T) {
 			t.Cleanup(st.Close)
 			c := &contest{I: is.New(t), ctx: t.Context(), st: st, r: rand.New(rand.NewPCG(seed, 1)), exec: func(sql string, args ...any) { pgtest.Exec(t, pool, sql, args...) }}
 			for range 2 + c.r.IntN(3) {
-				p := &claimant{Lanes: NewLanes(4, time.Second, nil)}
+				p := &claimant{Lanes: NewLanes(4, nil)}
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}

@@ -22,7 +22,7 @@ func ask(l *Lanes, busy string, heard bool, now time.Time) ([]store.Ask, time.Du
 func TestReturnOfSlotsAboveShare(t *testing.T) {
 	t.Parallel()
 	four := 4
-	l := NewLanes(10, time.Minute, nil)
+	l := NewLanes(10, nil)
 	lane := store.Lane{Name: "shared", Enabled: true, Slots: &four}
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
 	now, still := time.Now(), func() bool { return true }
@@ -54,7 +54,7 @@ func TestReturnOfSlotsAboveShare(t *testing.T) {
 func TestLaneSearchOnOverfullPod(t *testing.T) {
 	t.Parallel()
 	two := 2
-	l := NewLanes(1, time.Minute, func(string) bool { return true })
+	l := NewLanes(1, func(string) bool { return true })
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true, Slots: &two}}})
 	l.Adopt("elsewhere")
 	l.Adopt("elsewhere")
@@ -70,7 +70,7 @@ func TestLaneSearchOnOverfullPod(t *testing.T) {
 func TestRepeatedSearchOfUnusedLanes(t *testing.T) {
 	t.Parallel()
 	two, none := 2, 0
-	l := NewLanes(1, time.Minute, func(lane string) bool { return lane != "f" })
+	l := NewLanes(1, func(lane string) bool { return lane != "f" })
 	l.Apply(store.Beat{Lanes: []store.Lane{
 		{Name: "a", Enabled: true, Slots: &two}, {Name: "b", Enabled: true, Slots: &two}, {Name: "c", Enabled: true},
 		{Name: "d", Enabled: true, Slots: &two}, {Name: "e", Slots: &two}, {Name: "f", Enabled: true, Slots: &two},
@@ -133,7 +133,7 @@ func TestUnusedSlotsInManyLanes(t *testing.T) {
 		slots, running int
 		returns        bool
 	}{{3, 0, false}, {2, 0, true}, {4, 2, false}} {
-		l := NewLanes(c.slots, time.Minute, nil)
+		l := NewLanes(c.slots, nil)
 		l.Apply(b)
 		l.Unused(true, now)
 		asks, _ := l.Asks([]string{"a", "b"}, true, now)
@@ -163,7 +163,7 @@ func TestUnusedSlotsInManyLanes(t *testing.T) {
 func TestHeldOrAwaitedSlots(t *testing.T) {
 	t.Parallel()
 	two := 2
-	l := NewLanes(10, time.Minute, nil)
+	l := NewLanes(10, nil)
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "plain", Enabled: true}, {Name: "shared", Enabled: true, Slots: &two}}})
 	for _, c := range []struct {
 		reply store.Slots
@@ -185,7 +185,7 @@ func TestHeldOrAwaitedSlots(t *testing.T) {
 func TestJobAdoptedBeforeFirstHeartbeat(t *testing.T) {
 	t.Parallel()
 	one := 1
-	l := NewLanes(4, time.Minute, func(string) bool { return true })
+	l := NewLanes(4, func(string) bool { return true })
 	l.Adopt("a")
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true, SlotsPerPod: &one}}})
 	if l.Reserve("a") {
@@ -201,7 +201,7 @@ func TestJobAdoptedBeforeFirstHeartbeat(t *testing.T) {
 func TestLostReplyToSlotRequest(t *testing.T) {
 	t.Parallel()
 	two := 2
-	l := NewLanes(2, time.Minute, nil)
+	l := NewLanes(2, nil)
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "shared", Enabled: true, Slots: &two}}})
 	now, still := time.Now(), func() bool { return true }
 	asks, _ := ask(l, "shared", true, now)

@@ -37,7 +37,6 @@ type Lanes struct {
 	more         bool      // the search found more lanes with jobs than there were free slots
 	kinds        map[string]string
 	lost         time.Time                                // when a heartbeat last lacked a known lane, because the lane was deleted
-	poll         time.Duration                            // poll interval of lanes that set none
 	mayUse       func(name string) bool                   // all lanes if nil
 	stale        atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
 }
@@ -49,14 +48,12 @@ type lane struct {
 	used  int
 	grant grant // granted slots, if slots is set
 
-	every     time.Duration // poll interval of the lane, or 0 for the pod's
-	claimedAt time.Time     // when a claim last included it
+	claimedAt time.Time // when a claim last included it
 }
 
-// NewLanes returns a Lanes with a total number of slots. The poll argument is the poll interval of lanes that set none. If mayUse is not
-// nil, it restricts the lanes that may be used.
-func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lanes {
-	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
+// NewLanes returns a Lanes with a total number of slots. If mayUse is not nil, it restricts the lanes that may be used.
+func NewLanes(total int, mayUse func(lane string) bool) *Lanes {
+	return &Lanes{total: total, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
 
 // Apply applies a heartbeat response. It reports whether the pod must poll because more jobs may start than before, or because a grant must
@@ -77,7 +74,7 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 		}
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
 		poll = poll || open && !entry.open || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
-		entry.open, entry.limit, entry.slots, entry.every = open, reported.SlotsPerPod, reported.Slots, lengthOf(reported.PollIntervalMS, time.Millisecond)
+		entry.open, entry.limit, entry.slots = open, reported.SlotsPerPod, reported.Slots
 		poll = entry.apply(reported) || poll
 		l.order = append(l.order, reported.Name)
 	}
@@ -261,7 +258,7 @@ func (l *Lanes) ApplyStale(reported []store.Lane) (changed bool) {
 	now := map[string]time.Duration{}
 	for _, lane := range reported {
 		if lane.StaleAfterS != nil {
-			now[lane.Name] = lengthOf(lane.StaleAfterS, time.Second)
+			now[lane.Name] = time.Duration(*lane.StaleAfterS) * time.Second
 		}
 	}
 	before := map[string]time.Duration{}
@@ -282,14 +279,6 @@ func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
 		after, set = (*lanes)[name]
 	}
 	return after, set
-}
-
-// lengthOf returns the duration of n units, or 0 for nil.
-func lengthOf(n *int, unit time.Duration) time.Duration {
-	if n == nil {
-		return 0
-	}
-	return time.Duration(*n) * unit
 }
 
 // Adopt counts a job that is already running, regardless of the lane's limits and of whether a heartbeat has reported the lane yet.

@@ -152,7 +152,7 @@ func TestSweepRestartAtMarkExpiry(t *testing.T) {
 // A claim skips a lane without a free slot, no matter how many rows the lane has.
 func TestClaimSkipsFullLane(t *testing.T) {
 	t.Parallel()
-	l := NewLanes(10, time.Minute, nil)
+	l := NewLanes(10, nil)
 	one, none := 1, 0
 	l.Apply(store.Beat{Lanes: []store.Lane{
 		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
@@ -161,7 +161,7 @@ func TestClaimSkipsFullLane(t *testing.T) {
 	if !l.Reserve("full") {
 		t.Fatal("the lane has one slot, but none was reserved")
 	}
-	wants, _, _ := l.Wants(time.Now(), false)
+	wants, _ := l.Wants(time.Now())
 	if len(wants) != 1 || wants[0].Lane != "free" {
 		t.Error(wants)
 	}

@@ -4,37 +4,16 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/poller"
 )
 
-// interval returns a lane's poll interval.
-func (l *Lanes) interval(entry *lane) time.Duration {
-	if entry.every > 0 {
-		return entry.every
-	}
-	return l.poll
-}
-
-// Interval returns the interval at which the pod polls: the shortest of the pod's setting and its lanes' settings.
-func (l *Lanes) Interval() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	tick := l.poll
-	for _, name := range l.order {
-		tick = min(tick, l.interval(l.byName[name]))
-	}
-	return tick
-}
-
 // Wants reserves the free slots for a claim, and shares them fairly among the lanes that no claim has included since the given time. The
-// caller must release the slots that the claim does not fill. If tick is set, Wants skips the lanes whose poll interval has not passed, and
-// returns their number as early. The unasked result is the number of lanes for which no slot was left.
-func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
+// caller must release the slots that the claim does not fill. The unasked result is the number of lanes for which no slot was left.
+func (l *Lanes) Wants(since time.Time) (wants []store.Want, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.total - l.used
 	if left <= 0 || l.stopped() || len(l.order) == 0 {
-		return nil, 0, 0
+		return nil, 0
 	}
 	now := time.Now()
 	wants = make([]store.Want, 0, len(l.order))
@@ -42,16 +21,10 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 	open := 0
 	for i, name := range l.order {
 		lane := l.byName[name]
-		if room[i] = l.free(lane); room[i] <= 0 {
-			continue
+		if lane.claimedAt.Before(since) { // not yet included in this round
+			room[i] = l.free(lane)
 		}
-		switch {
-		case !lane.claimedAt.Before(since): // already included in this round
-			room[i] = 0
-		case tick && now.Sub(lane.claimedAt) < time.Duration(float64(l.interval(lane))*(1-poller.Spread)):
-			room[i] = 0
-			early++
-		default:
+		if room[i] > 0 {
 			open++
 		}
 	}
@@ -82,7 +55,7 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 			l.used += share[i]
 		}
 	}
-	return wants, early, unasked
+	return wants, unasked
 }
 
 // Covers reports whether claims that included the given number of lanes have included every open lane. Limited lanes in which this pod

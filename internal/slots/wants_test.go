@@ -12,14 +12,14 @@ import (
 // is read exactly once.
 func TestSweepReadsLanesOnce(t *testing.T) {
 	t.Parallel()
-	l := NewLanes(1, time.Minute, nil)
+	l := NewLanes(1, nil)
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true}, {Name: "b", Enabled: true}, {Name: "c", Enabled: true}}})
 	since := time.Now()
 	var asked []string
 	for left := 2; left >= 0; left-- {
-		wants, early, unasked := l.Wants(since, false)
-		if len(wants) != 1 || wants[0].N != 1 || early != 0 || unasked != left {
-			t.Fatalf("after %v: wants %v, %d early, %d unasked", asked, wants, early, unasked)
+		wants, unasked := l.Wants(since)
+		if len(wants) != 1 || wants[0].N != 1 || unasked != left {
+			t.Fatalf("after %v: wants %v, %d unasked", asked, wants, unasked)
 		}
 		asked = append(asked, wants[0].Lane)
 		l.Release(wants[0].Lane, 1) // the claim found nothing
@@ -28,7 +28,7 @@ func TestSweepReadsLanesOnce(t *testing.T) {
 	if !slices.Equal(asked, []string{"a", "b", "c"}) {
 		t.Error(asked)
 	}
-	if wants, _, unasked := l.Wants(since, false); len(wants) != 0 || unasked != 0 {
+	if wants, unasked := l.Wants(since); len(wants) != 0 || unasked != 0 {
 		t.Error("a lane was included twice in one sweep:", wants, unasked)
 	}
 }

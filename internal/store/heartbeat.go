@@ -61,8 +61,7 @@ type Lane struct {
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"` // by an operator, or because another engine runs the lane's jobs
 
-	PollIntervalMS *int `json:"poll_interval_ms"` // nil means the pod's setting
-	StaleAfterS    *int `json:"stale_after_s"`    // nil means the pod's setting; 0 for no limit
+	StaleAfterS *int `json:"stale_after_s"` // nil means the pod's setting; 0 for no limit
 }
 
 // LaneKind is a row of lane_kinds, which contains the default lane of a kind.
@@ -142,7 +141,7 @@ const (
 				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
 				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
-			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s) order by n.name)
+			'stale_after_s', n.stale_after_s) order by n.name)
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.
