@@ -75,7 +75,7 @@ func TestManualRetryDuringRecovery(t *testing.T) {
 		if !try(err) {
 			return
 		}
-		if found, err := s.Claim(ctx, podID, []store.Want{{Lane: job.DefaultLane, N: 1}}, []string{kind}, true); !try(err) || len(found.Jobs) != 1 {
+		if found, err := s.Claim(ctx, podID, []store.Want{{Lane: job.DefaultLane, N: 1}}, []string{kind}, nil, true); !try(err) || len(found.Jobs) != 1 {
 			t.Errorf("claimed %d jobs", len(found.Jobs))
 			return
 		}

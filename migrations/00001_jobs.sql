@@ -69,17 +69,15 @@ create table trapeze.live (
     check ((state = 'running') = (pod is not null))
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2, fillfactor = 42);
-comment on table trapeze.live is 'One row per job that is due or running.';
+comment on table trapeze.live is 'One row per job that may run or is running. A job with a subject holds the guard of the subject.';
 -- The priority is negated so that all columns ascend and one row comparison can name a position.
 create index live_for_claim on trapeze.live (lane, (-priority), ready_at, id);
 comment on index trapeze.live_for_claim is 'Which jobs of this lane come next?';
-create index live_for_subject on trapeze.live (kind, subject, (-priority), ready_at, id) where subject <> '';
-comment on index trapeze.live_for_subject is 'Which job of this subject comes next?';
 
 create table trapeze.parked (
     id           bigint primary key,
-    why          text not null check (why in ('scheduled', 'retry', 'snooze', 'approval', 'children')),
-    run_after    timestamptz,
+    why          text not null check (why in ('scheduled', 'retry', 'snooze', 'approval', 'children', 'subject')),
+    run_after    timestamptz,              -- when it becomes due; subject: when it became due
     started_at   timestamptz,
     fence        bigint not null default 0,
     event_no     integer not null,
@@ -93,7 +91,7 @@ create table trapeze.parked (
     kind         text not null,
     subject      text not null
 ) with (fillfactor = 70);
-comment on table trapeze.parked is 'One row per job that waits for a moment, for approval or for its branches.';
+comment on table trapeze.parked is 'One row per job that may not run yet, with the reason: a moment, approval, its branches, or another job of its subject.';
 create index parked_for_promotion on trapeze.parked (run_after, id) where why in ('scheduled', 'retry', 'snooze');
 comment on index trapeze.parked_for_promotion is 'Which job becomes due next?';
 -- run_after is when they would have become due.
@@ -101,6 +99,19 @@ create index parked_for_approval on trapeze.parked (run_after, id) where why = '
 comment on index trapeze.parked_for_approval is 'Which jobs have waited for approval for too long?';
 create index parked_for_branches on trapeze.parked (id) where why = 'children';
 comment on index trapeze.parked_for_branches is 'Which jobs wait for their branches?';
+create index parked_for_subject on trapeze.parked (kind, subject, (-priority), run_after, id) where why = 'subject';
+comment on index trapeze.parked_for_subject is 'Which job of this subject comes next?';
+create index parked_of_lane on trapeze.parked (lane, (-priority), run_after, id) where why = 'subject';
+comment on index trapeze.parked_of_lane is 'Which due jobs of this lane wait for their subjects?';
+
+-- The search for parked jobs whose subjects are free continues at this position, whichever pod makes it.
+create table trapeze.admission (
+    one     boolean primary key default true check (one),
+    kind    text not null default '',
+    subject text not null default ''
+);
+insert into trapeze.admission default values;
+comment on table trapeze.admission is 'One row: the subject that the search for missed admissions has reached.';
 
 -- A submission that finds its key taken locks the row, and a claim takes such a job only when its row is free.
 create table trapeze.unique_keys (
@@ -166,5 +177,5 @@ revoke execute on function trapeze.single_job_id() from public;
 
 -- +goose Down
 drop function trapeze.single_job_id();
-drop table trapeze.job_progress, trapeze.submissions, trapeze.unique_keys, trapeze.parked, trapeze.live, trapeze.jobs;
+drop table trapeze.job_progress, trapeze.submissions, trapeze.unique_keys, trapeze.admission, trapeze.parked, trapeze.live, trapeze.jobs;
 drop sequence trapeze.single_job_ids, trapeze.job_ids;

@@ -3,19 +3,20 @@
 
 -- +goose Up
 
--- While its job runs, the row is the mutex; afterwards it points at the latest run. Only jobs that have a subject touch it.
+-- The guard of a subject is its row with the state running: the job that it names may run, and is in live. When that job ends, the row stays
+-- as the subject's latest run. Only jobs that have a subject touch this table.
 create table trapeze.current_runs (
-    kind    text not null,
-    subject text not null check (subject <> ''),
-    job_id  bigint not null,
-    fence   bigint not null,
-    state   text not null check (state in ('running', 'ended'))
+    kind         text not null,
+    subject      text not null check (subject <> ''),
+    job_id       bigint not null,
+    state        text not null check (state in ('running', 'ended')),
+    previous_job bigint                    -- the latest run until this job starts
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
-comment on table trapeze.current_runs is 'One row per job of a kind and subject that runs, and per kind and subject whose latest run ended.';
+comment on table trapeze.current_runs is 'One row per kind and subject: the job that may run, or else the job that ran last.';
 -- The index guarantees that at most one job runs per kind and subject, even if a pod misbehaves. No column of the index is nullable, so no null can open a hole.
 create unique index current_runs_one_running on trapeze.current_runs (kind, subject) where state = 'running';
-comment on index trapeze.current_runs_one_running is 'Does a job of this kind and subject run? At most one does.';
+comment on index trapeze.current_runs_one_running is 'May a job of this kind and subject run? At most one may.';
 create index current_runs_of_subject on trapeze.current_runs (kind, subject);
 comment on index trapeze.current_runs_of_subject is 'Which run does this subject point at?';
 -- With a publication, PostgreSQL refuses updates of a table without a replica identity. FULL costs nothing below wal_level = logical.

@@ -55,7 +55,8 @@ comment on table trapeze.kinds is 'One row per kind for which the pods declare o
 -- For people, dashboards and SQL.
 create view trapeze.job as
 select j.id, j.kind, p.lane, j.subject, p.state,
-       exists (select from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and c.job_id = j.id) as is_current,
+       exists (select from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and j.id =
+           case when c.state = 'ended' or exists (select from trapeze.live l where l.id = c.job_id and l.state = 'running') then c.job_id else c.previous_job end) as is_current,
        p.priority, p.attempt, j.max_attempts, p.crashes, p.fence, p.epoch, p.pod, j.pipeline_id, j.parent_id, j.step,
        j.args, j.planned, p.result, p.outcome, p.reason, p.error,
        coalesce(g.done, f.branches - f.open) as progress_done, coalesce(g.total, f.branches) as progress_total,
@@ -104,7 +105,8 @@ cross join lateral (
 join trapeze.job t on t.id = last.id;
 comment on view trapeze.pipeline is 'One row per pipeline, with the status of the last job of its spine.';
 
--- Inserts a job that begins a pipeline, and wakes the listening pods.
+-- Inserts a job that begins a pipeline, and wakes the listening pods. A job with a subject is parked as due: the transaction may stay open, and must not
+-- hold the guard of the subject meanwhile. The pods that it wakes promote the job.
 -- +goose StatementBegin
 create function trapeze.insert_job(j trapeze.jobs, priority integer, run_at timestamptz, approval boolean, unique_while text, actor text,
         pipeline text) returns void
@@ -119,7 +121,7 @@ begin
     if pipeline is not null then
         insert into trapeze.pipelines (id, name) values (j.id, pipeline) on conflict do nothing;
     end if;
-    if approval or run_at > now() then
+    if approval or run_at > now() or j.subject <> '' then
         insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
         values (j.id, case when approval then 'approval' else 'scheduled' end, coalesce(run_at, now()), 1, priority, unique_while, j.lane, j.kind, j.subject);
     else

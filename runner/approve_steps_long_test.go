@@ -45,7 +45,7 @@ func TestEmittedStepIntoApprovalLane(t *testing.T) {
 		}
 		quiet(t, pool)
 		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
-		is.Equal(eventsOf(t, r, steps[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
+		is.Equal(eventsOf(t, r, steps[0]), []string{"job.enqueued", "job.approved", "job.promoted", "job.claimed", "job.succeeded"})
 	}
 	lane := enqueue(t, r, rawArgs("lane"))
 	awaiting(t, pool, "safe", 1)

@@ -66,7 +66,7 @@ func TestApprovalAcrossSubmissionPaths(t *testing.T) {
 		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 		is.True(errors.Is(r.Admin().Approve(t.Context(), id, "bob"), job.ErrNotAwaitingApproval))
 	}
-	is.Equal(eventsOf(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
+	is.Equal(eventsOf(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.promoted", "job.claimed", "job.succeeded"})
 	is.True(errors.Is(r.Admin().Approve(t.Context(), 1<<40, ""), job.ErrNotFound))
 	checkHistory(t, pool, r)
 }
@@ -155,8 +155,8 @@ func TestRetryOfUnapprovedJob(t *testing.T) {
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		is.Equal(inState(t, r, id, job.Succeeded).StartedAt != nil, true)
 	}
-	is.Equal(eventsOf(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.claimed", "job.failed",
-		"job.operator_retry", "job.approved", "job.claimed", "job.succeeded"})
+	is.Equal(eventsOf(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.promoted", "job.claimed", "job.failed",
+		"job.operator_retry", "job.approved", "job.promoted", "job.claimed", "job.succeeded"})
 
 	_, err = r.Admin().Pause(t.Context(), "bob")
 	is.NoErr(err)

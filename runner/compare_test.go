@@ -85,7 +85,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 func claimUnknown(t *testing.T, by *runner.Runner, podID string) (id int64) {
 	t.Helper()
 	id = enqueue(t, by, rawArgs("unknown"), runner.Foreign())
-	found, err := inside.Of(by).Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+	found, err := inside.Of(by).Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, nil, true)
 	if err != nil || len(found.Jobs) != 1 || found.Jobs[0].ID != id {
 		t.Fatal(found, err)
 	}

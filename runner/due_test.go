@@ -133,14 +133,15 @@ func TestLostReplyToRetry(t *testing.T) {
 	is := is.New(t)
 	proxy, pool := cable(t, pgtest.URL(t))
 	var retried ends
-	o := silent // if a poll started the second attempt before the read-back, the pod could not know how the first one ended
+	o := silent
 	o.OnRetry = retried.add
 	r := start(t, pool, o, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Attempt() > 1 {
 			return nil, nil
 		}
-		proxy.CutReply("insert into trapeze.parked")
-		return nil, runner.RetryAfter(0, errors.New("once"))
+		// The second attempt must not start before the read-back, because the pod could then not know how the first one ended.
+		proxy.CutReply("'job.retried' else")
+		return nil, runner.RetryAfter(time.Second, errors.New("once"))
 	}}, runner.Retry(3, runner.Backoff{}))
 	id := enqueue(t, r, rawArgs("k"))
 	is.Equal(waitEnded(t, r, id).State, job.Succeeded)

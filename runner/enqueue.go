@@ -103,7 +103,7 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 		}
 		return err
 	}
-	r.pod.Wake()
+	r.pod.WakeDue()
 	return nil
 }
 

@@ -80,7 +80,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	inState(t, r, id, job.Waiting)
 	s, podID := inside.Of(r).Store, uuid.NewString()
 	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
-	claims, err := s.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, true)
+	claims, err := s.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, nil, true)
 	is.NoErr(err)
 	is.Equal(len(claims.Jobs), 2)
 	var ends []store.Ending

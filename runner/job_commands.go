@@ -72,7 +72,8 @@ func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Cond
 	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
-	a.pod.WakeAll()
+	a.pod.WakeDue()
+	a.pod.WakePeers()
 	return nil
 }
 

@@ -17,7 +17,7 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	const look = 20 * time.Millisecond
-	future := map[string]time.Time{job.DefaultLane: time.Now().Add(time.Hour)}
+	future := map[string][]store.Mark{job.DefaultLane: {{Rank: -job.DefaultPriority, Since: time.Now().Add(time.Hour)}}}
 	r.pod.Marks.Apply(future, nil, look, r.opts.PollEvery, r.pod.Wake)
 	began := time.Now()
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
@@ -33,7 +33,7 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 	}
 }
 
-// If the database's history changes, the pod drops state that may depend on lost commits: granted slots, low-water marks and sweeps.
+// If the database's history changes, the pod drops state that may depend on lost commits: granted slots and low-water marks.
 func TestGrantsAfterHistoryChange(t *testing.T) {
 	t.Parallel()
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // Run is not called, so no heartbeat interferes
@@ -53,14 +53,8 @@ func TestGrantsAfterHistoryChange(t *testing.T) {
 		}
 		return free
 	}
-	r.pod.Marks.Apply(map[string]time.Time{"marked": now}, nil, time.Second, time.Minute, func() {})
-	swept := store.Claims{Reached: map[string]store.Reached{"swept": {Last: &store.LanePosition{ID: 1}}}}
-	r.pod.Marks.Claimed([]store.Want{{Lane: "swept", N: 1}}, swept, true, time.Minute, func() {})
-	marked := func() bool {
-		w := store.Want{Lane: "swept", N: 1}
-		r.pod.Marks.ForClaim(&w)
-		return !r.pod.Marks.ForSubmission("marked").IsZero() || w.After != nil || !w.Since.IsZero()
-	}
+	r.pod.Marks.Apply(map[string][]store.Mark{"marked": {{Since: now}}}, nil, time.Second, time.Minute, func() {})
+	marked := func() bool { return len(r.pod.Marks.ForClaim("marked")) > 0 }
 	r.pod.HeedHistory("one")
 	r.pod.HeedHistory("one")
 	if !granted() || !marked() {
@@ -71,6 +65,6 @@ func TestGrantsAfterHistoryChange(t *testing.T) {
 		t.Error("slots granted by a table that may lack the latest commits are still held")
 	}
 	if marked() {
-		t.Error("claims still use a mark or a sweep of the previous history")
+		t.Error("claims still use a mark of the previous history")
 	}
 }

@@ -142,7 +142,7 @@ func TestPipelineRetryWithNewArguments(t *testing.T) {
 	is.Equal(firsts.Load(), int64(1)) // the previous step does not run again
 	j := get(t, r, again[0])
 	is.Equal(j.Epoch, 3)
-	is.Equal(eventsOf(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
+	is.Equal(eventsOf(t, r, again[0])[3:6], []string{"job.operator_retry", "job.promoted", "job.claimed"})
 	_, err = r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 	checkHistory(t, pool, r)

@@ -45,5 +45,6 @@ func encodeNewArgs(args any) (json.RawMessage, error) {
 // wakeRetried settles fan-outs after a retry and wakes the pods to claim the retried jobs.
 func (a Admin) wakeRetried(ctx context.Context) {
 	a.pod.SettleAfter(ctx) // a retried fan-out may have no unfinished branches left
-	a.pod.WakeAll()
+	a.pod.WakeDue()
+	a.pod.WakePeers()
 }

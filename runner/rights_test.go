@@ -61,6 +61,29 @@ func erases(t *testing.T, owner *pgxpool.Pool, app string) (role string) {
 	return role
 }
 
+// A role that only submits cannot admit jobs. A pod does, and nothing is refused again.
+func TestTakenSubjectAsSubmitter(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, pool, owner := given(t, "A role that submits only", "trapeze_submit")
+	wait, open := latch(t)
+	pod := start(t, owner, runner.Options{Slots: 2}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		<-wait
+		return nil, nil
+	}})
+	var log podtest.Log
+	r := newRunner(t, pool, runner.Options{Logger: log.Logger()}, map[string]handler{"k": succeed})
+	ids := []int64{enqueueStarted(t, pod, rawArgs("k"), runner.Subject("s"))}
+	for range 3 {
+		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Subject("s")))
+	}
+	open()
+	for _, id := range ids {
+		is.Equal(waitEnded(t, pod, id).State, job.Succeeded)
+	}
+	is.Equal(log.String(), "") // not even in errors that are only logged
+}
+
 func TestGuideEraseRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

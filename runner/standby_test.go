@@ -31,6 +31,8 @@ func (o *overheard) hear(sql string) {
 		name = "heartbeat"
 	case strings.Contains(sql, "update trapeze.live l set state = 'running'"):
 		name = "poll"
+	case strings.Contains(sql, "update trapeze.admission "):
+		name = "admission"
 	case strings.Contains(sql, "update trapeze.maintenance set done_at"):
 		name = "task done"
 	case strings.Contains(sql, "advisory"):
@@ -113,8 +115,10 @@ func TestIdlePodStatements(t *testing.T) {
 			delete(heard, "marks")                               // sent only after a slow poll
 			is.True(heard["heartbeat"] <= int(took/c.beat)+2)    // no more heartbeats than due
 			is.True(heard["poll"] <= int(took/(c.poll*9/10))+1)  // no more polls than due
+			is.True(heard["admission"] <= heard["poll"]+1)       // one search for missed admissions per poll
 			is.True(heard["lead"] <= int(took/(c.poll*16/10))+1) // the pod checks on every other poll whether it is still the leader
 			delete(heard, "lead")
+			delete(heard, "admission")
 			is.Equal(slices.Sorted(maps.Keys(heard)), []string{"heartbeat", "poll"}) // no other statements were sent
 		})
 	}

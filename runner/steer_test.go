@@ -55,8 +55,8 @@ func TestJobRetryWithNewArguments(t *testing.T) {
 	is.Equal(after.Epoch, before.Epoch+2)
 	is.Equal(after.Fence, before.Fence+2) // each claim increments the fence
 	is.Equal(after.Attempt, 1)            // attempts are counted from 1 again
-	is.Equal(eventsOf(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
-		"job.operator_retry", "job.claimed", "job.succeeded"})
+	is.Equal(eventsOf(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.promoted", "job.claimed", "job.failed",
+		"job.operator_retry", "job.promoted", "job.claimed", "job.succeeded"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
 
 	_, err = r.Admin().Retry(t.Context(), id, "ann", nil)

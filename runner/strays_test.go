@@ -49,7 +49,7 @@ func TestOrphanedClaimCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
+	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true)
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
@@ -193,10 +193,10 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "the job is promoted and claimed", func() bool {
-		if _, err := r.pod.Store.Promote(t.Context(), 10); err != nil {
+		if _, _, err := r.pod.Store.Promote(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
-		found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+		found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Waiting
 	})
-	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
+	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true)
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
@@ -285,7 +285,7 @@ func TestOrphanSearchAfterFailedHeartbeat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := a.pod.Store.Claim(t.Context(), a.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true); err != nil || len(found.Jobs) != 1 {
+	if found, err := a.pod.Store.Claim(t.Context(), a.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true); err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
 	b := silent("stray")

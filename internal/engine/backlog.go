@@ -1,11 +1,6 @@
 package engine
 
-import (
-	"sync"
-	"sync/atomic"
-
-	"github.com/trapeze-run/trapeze/internal/store"
-)
+import "sync/atomic"
 
 // backlog records whether the latest claim left jobs behind, which decides whether a free slot is worth another claim. It is safe for
 // concurrent use.
@@ -48,30 +43,4 @@ func (b *backlog) slotFreed() bool {
 			return false
 		}
 	}
-}
-
-// freedSubjects holds subjects whose runs have ended in this process, and whose next jobs can be claimed through an index.
-type freedSubjects struct {
-	mu   sync.Mutex
-	keys map[store.Key]bool
-}
-
-func (f *freedSubjects) add(k store.Key) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.keys == nil {
-		f.keys = map[store.Key]bool{}
-	}
-	f.keys[k] = true
-}
-
-func (f *freedSubjects) take() []store.Key {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	keys := make([]store.Key, 0, len(f.keys))
-	for k := range f.keys {
-		keys = append(keys, k)
-	}
-	clear(f.keys)
-	return keys
 }

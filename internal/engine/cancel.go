@@ -39,6 +39,7 @@ func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int
 	i.Ends.ReportAll(c.Ended)
 	for _, end := range c.Ended {
 		i.Waiters.Seen(end.ID)
+		i.SubjectFreed(end)
 		seen(end.ID)
 	}
 	for _, l := range c.Asked {
@@ -72,6 +73,7 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 	}
 	if c.Ended != nil {
 		i.Ends.Report(nil, *c.Ended)
+		i.SubjectFreed(*c.Ended)
 	}
 	if c.Pod != nil {
 		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // the other pod is notified by its heartbeat

@@ -29,36 +29,18 @@ type claimer struct {
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
-	claimedAt time.Time     // when a claim last covered all lanes
 	roundTrip time.Duration // moving average over the latest claims
 	dry       bool          // the latest refill of the jobs claimed ahead of time found fewer jobs than requested
 }
 
-// claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away.
-//
-// If nothing has changed except that some subjects' runs have ended, claimDue claims only the next job for each of these subjects. With
-// many jobs waiting for the same subject, every full claim would have to skip all of them. The changed argument reports whether there has
-// been any other change.
+// claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away. The
+// changed argument reports whether more jobs may have become pending since the latest claim.
 func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keys := c.freed.take()
-	if len(keys) > 0 {
-		all, err := c.claimSubjects(ctx, keys)
-		if err != nil {
-			for _, k := range keys {
-				c.freed.add(k)
-			}
-			return false, err
-		}
-		if all && !changed && !c.backlog.hasMore() && time.Since(c.claimedAt) < c.Opts.PollEvery {
-			return false, nil
-		}
-	}
-	c.claimedAt = time.Now()
 	news := c.news.Swap(false)
 	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.finisher.flusher.lands() // the claim also fills the slots that these completions free
@@ -68,7 +50,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	}
 	c.renewMarks(ctx)
 	c.backlog.claimBegins()
-	if !c.round.open || changed || len(keys) > 0 {
+	if !c.round.open || changed {
 		c.round = round{since: time.Now()}
 	}
 	left := true // assume that jobs are left until the claim shows otherwise
@@ -95,10 +77,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	for i := range wants {
 		w := &wants[i]
 		reserved[w.Lane] = w.N
-		c.Marks.ForClaim(w)
-		if w.After == nil && w.Above == nil { // a sweep claims nothing ahead of time, because it resumes after the last job that it claimed
-			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
-		}
+		w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 	}
 	defer func() {
 		for lane, n := range reserved {
@@ -109,23 +88,18 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	if err != nil {
 		return false, err
 	}
-	quick := !slots.Slow(found.Took, len(found.Jobs))
-	most, wake := c.Member.MarkLimit()
-	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
-	c.Lanes.ReturnIdle(found.Exhausted()...)
-	if !quick && !sweeping {
-		c.findMarks(ctx, lanesOf(wants)...)
-	}
 	filled := false
+	var exhausted []string
 	for _, w := range wants {
+		if found.In(w.Lane) < w.N {
+			exhausted = append(exhausted, w.Lane)
+		}
 		filled = filled || reserved[w.Lane] == 0
 	}
-	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked)
-	// If any slots are left, another claim may find more jobs if a lane's share was filled, jobs were skipped, or a lane was not read to
-	// its end.
-	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
-	if again || unasked == 0 {
-		return again && c.Lanes.AnyFree(reserved), nil
+	c.Lanes.ReturnIdle(exhausted...)
+	left = filled || !c.Lanes.Covers(c.round.asked)
+	if filled || unasked == 0 {
+		return filled && c.Lanes.AnyFree(reserved), nil
 	}
 	c.round.open = c.Lanes.AnyFree(reserved)
 	return c.round.open, nil
@@ -139,7 +113,12 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	// Once a claim has been sent, wait for its reply, but only briefly if the pod is stopping.
 	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
-	found, err := c.Store.ClaimAhead(asking, podID, wants, c.HandledKinds, short, !c.Runs.isolated())
+	for i := range wants {
+		if wants[i].Marks = c.Marks.ForClaim(wants[i].Lane); wants[i].Marks != nil {
+			wants[i].Ahead = 0 // the search for them would read what lies before the marks
+		}
+	}
+	found, err := c.Store.Claim(asking, podID, wants, c.HandledKinds, short, !c.Runs.isolated())
 	if err != nil {
 		if store.Unknown(err) {
 			c.Unknown.Raise()
@@ -150,6 +129,11 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	c.roundTrip = cmp.Or(c.roundTrip, took)
 	c.roundTrip += (took - c.roundTrip) / 8
 	c.exec.LaunchClaims(podID, found, reserved)
+	if lanes := lanesOf(wants); slots.Slow(found.Took, len(found.Jobs)) {
+		c.findMarks(ctx, lanes...)
+	} else {
+		c.Marks.Prune(lanes...)
+	}
 	return found, nil
 }
 
@@ -194,60 +178,4 @@ func spare(reserved map[string]int) func(lane string) bool {
 		reserved[lane]--
 		return true
 	}
-}
-
-// claimSubjects claims the next job for each given subject, whose runs have just ended. It reports whether it found a job for every
-// subject.
-func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
-	lanes := c.Lanes.Open()
-	var asked []store.Key
-	for _, k := range keys {
-		if c.Handled[k.Kind] {
-			asked = append(asked, k)
-		}
-	}
-	if len(lanes) == 0 || len(asked) == 0 {
-		return false, nil
-	}
-	// The jobs' lanes are not known until the claim returns, so reserve slots in every lane that the jobs may be in.
-	reserved := map[string]int{}
-	defer func() {
-		for lane, n := range reserved {
-			c.Lanes.Release(lane, n)
-		}
-	}()
-	var open []string
-	for _, lane := range lanes {
-		for range asked {
-			if !c.Lanes.Reserve(lane) {
-				break
-			}
-			reserved[lane]++
-		}
-		if reserved[lane] > 0 {
-			open = append(open, lane)
-		}
-	}
-	if len(open) == 0 {
-		return false, nil
-	}
-	least := len(asked)
-	for _, lane := range open {
-		least = min(least, reserved[lane])
-	}
-	for _, k := range asked[least:] {
-		c.freed.add(k) // the next sweep claims it
-	}
-	podID := c.PodID()
-	asking, cancel := routine.Linger(ctx, time.Second)
-	defer cancel()
-	found, err := c.Store.ClaimSubjects(asking, podID, asked[:least], open)
-	if err != nil {
-		if store.Unknown(err) {
-			c.Unknown.Raise()
-		}
-		return false, err
-	}
-	c.exec.LaunchClaims(podID, found, reserved)
-	return len(found.Jobs) == len(keys), nil
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/job"
 )
 
 // shortestLimit is the shortest timeout or stale limit with which a kind's jobs may be claimed ahead of time.
@@ -47,17 +45,15 @@ func (c *claimer) claimAhead(ctx context.Context, changed bool) error {
 	}
 	var wants []store.Want
 	if lanes := c.Lanes.Names(); c.ahead.TakeLow() && !c.dry && len(lanes) == 1 {
-		w := store.Want{Lane: lanes[0], Ahead: c.ahead.Wants(c.Lanes.UnsharedSlots(lanes[0]), longest, c.roundTrip)}
-		c.Marks.ForClaim(&w)
-		if w.After == nil && w.Above == nil && w.Ahead > 0 {
-			wants = append(wants, w)
+		if n := c.ahead.Wants(c.Lanes.UnsharedSlots(lanes[0]), longest, c.roundTrip); n > 0 {
+			wants = append(wants, store.Want{Lane: lanes[0], Ahead: n})
 		}
 	}
 	refill := len(wants) > 0
 	if !refill && changed {
-		for lane, rank := range c.ahead.Ranks() {
-			if n := c.ahead.WantsUrgent(c.Lanes.UnsharedSlots(lane)); n > 0 && rank > -job.MaxPriority {
-				wants = append(wants, store.Want{Lane: lane, Ahead: n, Above: &rank})
+		for _, lane := range c.ahead.Lanes() {
+			if n := c.ahead.WantsUrgent(c.Lanes.UnsharedSlots(lane)); n > 0 {
+				wants = append(wants, store.Want{Lane: lane, Ahead: n})
 			}
 		}
 	}
@@ -65,8 +61,6 @@ func (c *claimer) claimAhead(ctx context.Context, changed bool) error {
 		return nil
 	}
 	found, err := c.send(ctx, wants, kinds, nil)
-	if c.dry = refill && len(found.Jobs) < wants[0].Ahead; slots.Slow(found.Took, len(found.Jobs)) {
-		c.findMarks(ctx, lanesOf(wants)...)
-	}
+	c.dry = refill && len(found.Jobs) < wants[0].Ahead
 	return err
 }

@@ -38,6 +38,7 @@ func New(s Services, o Options, m member) *Engine {
 		reread: routine.NewSignal(), hurry: make(chan struct{}), comparing: routine.NewSignal(),
 	}
 	i := &e.Identity
+	i.admit = &admitter{Identity: i, some: routine.NewSignal()}
 	e.executor = &executor{Identity: i}
 	e.asked = &requests{Identity: i, some: routine.NewSignal()}
 	e.claims = &claimer{Identity: i, exec: e.executor}
@@ -48,7 +49,7 @@ func New(s Services, o Options, m member) *Engine {
 	e.leases = &claimTx{i, flusher.alive}
 	e.finisher = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, freed: e.executor.slotFree, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
 	e.finisher.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.finisher.endCommitted)
-	e.sweeper = &sweeper{i, &i.Due, e.claims}
+	e.sweeper = &sweeper{Identity: i, dueTimes: &i.Due, claims: e.claims}
 	e.Poller = poller.New(e.sweeper, o.PollEvery)
 	return e
 }

@@ -68,14 +68,15 @@ func (fin *finisher) fanOut(run *Run, o *work.Outcome) (*Run, error) {
 	run.Wrote.Store(true)
 	run.span.State(job.Waiting)
 	fin.Log.DebugContext(run.Ctx, "job waits for its children", append(run.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	fin.freeSubject(run)
+	fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
 	if empty {
 		fin.fanOuts.Unsettled.add(run.Lease.JobID)
 	}
 	if wait > 0 {
 		fin.wakeAfter(wait)
 	}
-	fin.WakeAll()
+	fin.WakeDue() // children with a subject are parked as due
+	fin.WakePeers()
 	return nil, nil
 }
 

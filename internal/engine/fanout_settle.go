@@ -214,8 +214,12 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 			telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class, telemetry.Err, e.Error)
 	}
 	f.Waiters.Seen(w.ID)
-	if ended.Next == store.PlacedPending {
+	switch ended.Next {
+	case store.PlacedPending:
 		f.WakeAll()
+		f.admit.parked(e.Next.Kind, e.Next.Subject) // after a lost reply, the step may be waiting for its subject
+	case store.PlacedWaiting:
+		f.admit.parked(e.Next.Kind, e.Next.Subject)
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)

@@ -135,9 +135,7 @@ func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ende
 	}
 	run.span.State(ended.State)
 	fin.logEnd(run, e, ended.State)
-	if fin.freeSubject(run) {
-		fin.Poller.Wake()
-	}
+	fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
 	if ended.OffBalance != nil {
 		fin.fanOuts.Unsettled.add(*ended.OffBalance)
 	}
@@ -158,6 +156,7 @@ func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ende
 	}
 	if !ended.ChildRunning {
 		if ended.State == job.Succeeded {
+			fin.admit.parked(next.Kind, next.Subject) // the step may wait for its subject
 			if next.DelayMillis > 0 {
 				fin.wakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 			} else {

@@ -40,13 +40,13 @@ type Identity struct {
 	Unknown  unknownOutcomes // raised when a reply was lost, because the table may then assign unknown jobs to this identity
 
 	Poller  *poller.Poller
-	look    atomic.Bool // jobs other than the next ones of freed subjects may be due
+	look    atomic.Bool // more jobs may have become pending since the latest claim
 	Due     dueTimes
-	freed   freedSubjects // subjects whose next job the next claim should take
-	backlog backlog       // whether the latest claim left jobs behind
-	ahead   *slots.Ahead  // jobs that were claimed ahead of time and are waiting for a slot
-	turns   fleet.Turns   // this engine's turn to claim after a notification
-	news    atomic.Bool   // more urgent jobs than those in ahead may have arrived
+	admit   *admitter
+	backlog backlog      // whether the latest claim left jobs behind
+	ahead   *slots.Ahead // jobs that were claimed ahead of time and are waiting for a slot
+	turns   fleet.Turns  // this engine's turn to claim after a notification
+	news    atomic.Bool  // more urgent jobs than those in ahead may have arrived
 }
 
 // handled holds the kinds whose jobs the engine runs. They are fixed when it starts.
@@ -163,20 +163,19 @@ func (i *Identity) WakeAll() {
 	i.WakePeers()
 }
 
+// WakeDue requests a promotion and a claim, after a transaction that may have parked jobs that are due.
+func (i *Identity) WakeDue() {
+	i.Due.parked(0)
+	i.Wake()
+}
+
+// SubjectFreed admits the next job of a subject, after the end of a job that held the subject's guard.
+func (i *Identity) SubjectFreed(end job.End) { i.admit.freed(end.Kind, end.Subject) }
+
 // wakeAfter records that a job was parked for the given time, so that the poller wakes up when the job becomes due.
 func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Due.parked(wait)
 	i.Poller.Nudge()
-}
-
-// freeSubject makes the next claim include the next job of a finished run's subject. It reports whether there is a subject, and does not
-// wake the poller.
-func (i *Identity) freeSubject(run *Run) bool {
-	if run.Claimed.Subject == "" {
-		return false
-	}
-	i.freed.add(store.Key{Kind: run.Claimed.Kind, Subject: run.Claimed.Subject})
-	return true
 }
 
 // slotFree is called when a slot in a lane has become free. It wakes the poller if the latest claim left jobs behind, or if other pods are
@@ -245,6 +244,7 @@ const (
 	notHandedBack   = "could not hand back unknown jobs yet"
 	recoveryFailed  = "recovery failed, retrying in a second"
 	promotionFailed = "promotion failed, retrying in a second"
+	admissionFailed = "admission of jobs with a subject failed, retrying"
 	claimFailed     = "claim failed, retrying in a second"
 	NotStarted      = "not started yet: waiting for a database that accepts writes"
 	commitNotKnown  = "outcome of a commit is not known yet"

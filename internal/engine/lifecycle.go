@@ -26,6 +26,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	life.Go(func() { e.beat(alive) })
 	life.Go(func() { e.compare(alive) })
 	life.Go(func() { e.asked.run(alive) })
+	life.Go(func() { e.admit.run(alive) })
 	life.Go(func() { e.finisher.flusher.run(alive) })
 	life.Go(func() { e.finisher.groups.run(alive) })
 	life.Go(func() { e.settleUntil(alive) })
@@ -41,6 +42,9 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	drain(alive)
 	die()
 	life.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = e.admit.admit(last) // the subjects of the last outcomes
 	e.workers.Close()
 }
 
@@ -50,6 +54,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 	var life sync.WaitGroup
 	life.Go(func() { e.finisher.flusher.run(alive) })
 	life.Go(func() { e.finisher.groups.run(alive) })
+	life.Go(func() { e.admit.run(alive) })
 	return func() {
 		e.CloseRuns()
 		die()
@@ -89,10 +94,10 @@ func (e *Engine) Resize(slots int) {
 	}
 }
 
-// WakeForPeers requests a claim, and asks for slots that other engines may have freed in limited lanes.
+// WakeForPeers requests a promotion and a claim, and asks for slots that other engines may have freed in limited lanes.
 func (e *Engine) WakeForPeers() {
 	e.claims.heard.Store(true)
-	e.Wake()
+	e.WakeDue() // the notification's transaction may have parked jobs that are due
 }
 
 // Hear requests a claim after a notification, once it is this engine's turn. An engine that holds or awaits slots of a limited lane claims

@@ -69,9 +69,7 @@ func (fin *finisher) parkBy(run *Run, wait time.Duration, why store.Retry, write
 	case err == nil:
 		run.Wrote.Store(true)
 		fin.wakeAfter(wait)
-		if fin.freeSubject(run) {
-			fin.Poller.Wake()
-		}
+		fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
 	case !notParked(err):
 		// The pod is stopping and the database does not respond. If the job is not parked, the lease will expire, and another pod will recover it.
 		fin.Log.ErrorContext(run.Ctx, "could not park a job", append(run.attrs(), telemetry.Err, err)...)

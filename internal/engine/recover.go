@@ -15,6 +15,7 @@ type sweeper struct {
 	*Identity
 	*dueTimes // the same dueTimes as Identity.Due
 	claims    *claimer
+	missedAt  time.Time // when missed admissions were last searched for
 }
 
 // Sweep implements poller.Source.
@@ -40,7 +41,10 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	}
 	if promote {
 		const most = 500
-		promoted, err := s.Store.Promote(ctx, most)
+		promoted, waiting, err := s.Store.Promote(ctx, most)
+		for _, k := range waiting {
+			s.admit.parked(k.Kind, k.Subject)
+		}
 		switch {
 		case err != nil:
 			s.Damped.Warn(ctx, promotionFailed, telemetry.Err, s.DBError(err))
@@ -52,10 +56,11 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 		if err == nil {
 			s.Damped.Over(ctx, promotionFailed)
 		}
-		if promoted > 0 {
+		if promoted > len(waiting) {
 			s.WakePeers() // claims have skipped these jobs while their rows were locked, and this pod may be unable to run them
 		}
 	}
+	s.admitMissed(ctx)
 	claimed, err := s.claims.claimDue(ctx, s.look.Swap(false) || promote || recover)
 	if err != nil {
 		s.Damped.Warn(ctx, claimFailed, telemetry.Err, s.DBError(err))
@@ -64,6 +69,24 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	}
 	s.Damped.Over(ctx, claimFailed)
 	return more || claimed
+}
+
+// admitMissed admits the jobs that nobody has admitted, once per poll interval. The process that should have done so has failed, or has lost
+// its connection.
+func (s *sweeper) admitMissed(ctx context.Context) {
+	if time.Since(s.missedAt) < s.Opts.PollEvery*9/10 {
+		return
+	}
+	s.missedAt = time.Now()
+	missed, err := s.Store.AdmitMissed(ctx)
+	if err != nil {
+		s.Damped.Warn(ctx, admissionFailed, telemetry.Err, s.DBError(err))
+		return
+	}
+	if len(missed) > 0 {
+		s.Metrics.Missed.Add(float64(len(missed)))
+		s.admitted(missed)
+	}
 }
 
 // recoverPage is the number of rows of the live table that a recovery statement reads.
@@ -94,6 +117,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		_ = failpoint.Hit(failpoint.RecoverPage)
 		s.Ends.ReportAll(page.Ended)
 		for _, end := range page.Ended {
+			s.SubjectFreed(end)
 			if end.State == job.Failed {
 				crashed++
 			}

@@ -83,35 +83,35 @@ func lanesOf(wants []store.Want) []string {
 // findMarks reads low-water marks for the lanes of a slow claim or submission. A claim reads a lane starting at its mark; without a mark,
 // it would have to read the whole lane.
 func (c *claimer) findMarks(ctx context.Context, lanes ...string) {
-	if since := c.Marks.AfterSlow(lanes); len(since) > 0 {
-		c.readMarks(ctx, since)
+	if from := c.Marks.AfterSlow(lanes); len(from) > 0 {
+		c.readMarks(ctx, from)
 	}
 }
 
 // renewMarks starts to reread expired marks in the background. With two million dead rows, that takes half a second, which is too long for
 // claims to wait.
 func (c *claimer) renewMarks(ctx context.Context) {
-	since := c.Marks.Expired(c.Lanes.Names())
-	if len(since) == 0 {
+	from := c.Marks.Expired(c.Lanes.Names())
+	if len(from) == 0 {
 		return
 	}
 	c.renewing.Go(func() {
-		if c.readMarks(ctx, since) {
+		if c.readMarks(ctx, from) {
 			_, wake := c.Member.MarkLimit()
 			wake() // for jobs hidden by the expired marks
 		}
 	})
 }
 
-// readMarks reads the lanes' marks, considering only jobs that became ready since the given times, and reports whether it succeeded.
-func (c *claimer) readMarks(ctx context.Context, since map[string]time.Time) bool {
-	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds, c.Marks.Margin())
+// readMarks reads the lanes' marks, from the given marks on, and reports whether it succeeded.
+func (c *claimer) readMarks(ctx context.Context, from map[string][]store.Mark) bool {
+	found, took, err := c.Store.Marks(ctx, from, c.HandledKinds, c.Marks.Margin())
 	if err != nil {
-		c.Marks.Failed(since)
+		c.Marks.Failed(from)
 		c.Log.DebugContext(ctx, "could not read the low-water marks of lanes", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
 		return false
 	}
 	most, again := c.Member.MarkLimit()
-	c.Marks.Apply(found, since, took, most, again)
+	c.Marks.Apply(found, from, took, most, again)
 	return true
 }

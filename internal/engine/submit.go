@@ -246,6 +246,9 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	case store.PlacedPending:
 		release()
 		sub.WakeAll()
+	case store.PlacedWaiting:
+		release()
+		sub.admit.parked(n.Kind, n.Subject)
 	case store.PlacedParked:
 		release()
 		sub.wakeAfter(w.Delay)
@@ -346,6 +349,8 @@ func (sub *submitter) insertThese(ctx context.Context, podID string, list []stor
 				places[n.ID] = store.PlacedAwaiting
 			case n.DelayMillis > 0:
 				places[n.ID] = store.PlacedParked
+			case n.Subject != "":
+				places[n.ID] = store.PlacedWaiting // or pending: the admission decides
 			default:
 				places[n.ID] = store.PlacedPending
 			}
@@ -367,7 +372,7 @@ func (sub *submitter) insertOnce(ctx context.Context, podID string, list []store
 			return store.Enqueued{}, err
 		}
 	}
-	return sub.Commands.EnqueueSince(ctx, podID, list, sub.Marks.ForSubmission(list[0].Lane))
+	return sub.Commands.EnqueueFrom(ctx, podID, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
 // stateOf returns the state of a job that has just been submitted, or pending if it cannot be read.

@@ -84,7 +84,8 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	case n.DelayMillis > 0:
 		sub.wakeAfter(w.Delay)
 	default:
-		sub.WakeAll()
+		sub.WakeDue()
+		sub.WakePeers()
 	}
 	return s, nil
 }

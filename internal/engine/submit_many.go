@@ -23,14 +23,17 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	ctx, span := sub.startMany(ctx, rows)
-	_, err = sub.insert(ctx, sub.PodID(), rows)
+	entered, err := sub.insert(ctx, sub.PodID(), rows)
 	telemetry.EndSubmission(span, 0, err)
 	if err != nil {
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	if rows[0].DelayMillis > 0 { // the same for all jobs
-		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
+	sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
+	for _, n := range rows {
+		if entered.Places[n.ID] == store.PlacedWaiting {
+			sub.admit.parked(n.Kind, n.Subject)
+		}
 	}
 	return idsOf(rows), nil
 }

@@ -2,8 +2,9 @@
 // between two statements. Without the build tag failpoints, Hit does nothing, and Set, Passed and ErrInjected do not exist.
 //
 // With the tag, TRAPEZE_FAILPOINTS contains a list such as "finish.committed=kill@3,heartbeat.send=delay:5s". An entry consists of a name,
-// an action, and the number of the pass through the point that triggers the action (1 by default). kill sends SIGKILL to the process, and
-// stop sends SIGSTOP. exit:N calls os.Exit, delay:D waits, and error returns an error. Set takes such a list from within the process.
+// an action, and the number of the pass through the point that triggers the action: 1 by default, and 0 for every pass. kill sends SIGKILL
+// to the process, and stop sends SIGSTOP. exit:N calls os.Exit, delay:D waits, and error returns an error. Set takes such a list from
+// within the process.
 package failpoint
 
 // The failpoints that a job passes, in order, followed by the others.
@@ -15,6 +16,7 @@ const (
 	Handled         = "handled"          // after a handler has returned, before anything is written
 	FlushSend       = "flush.send"       // before a flush statement is sent
 	FinishCommitted = "finish.committed" // after the commit of a finish, before the next step starts
+	Admit           = "admit"            // before the next jobs of subjects are admitted, except by a poll
 	WaitingEnded    = "waiting.ended"    // after a waiting job has ended, before the next step starts
 	InTxCommit      = "intx.commit"      // before the commit of a finish that includes the handler's writes
 	CheckpointDone  = "checkpoint.done"  // after the commit of a handler's batch and its checkpoint

@@ -74,7 +74,7 @@ func Hit(name string) error {
 	mu.Lock()
 	passed[name]++
 	a, ok := armed[name]
-	ok = ok && passed[name] == a.at
+	ok = ok && (a.at == 0 || passed[name] == a.at)
 	mu.Unlock()
 	if !ok {
 		return nil

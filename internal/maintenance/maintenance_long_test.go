@@ -57,7 +57,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 		select date_trunc('hour', now()) - interval '4 hours' + g % 100 * interval '1 minute', 'default', 'k' || g / 100 % 2, 'succeeded', gen_random_uuid(), 2, array[0, 2], '{1,1}'
 		from generate_series(1, 10500) g`)
 	pgtest.Exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, jobs) select now() - interval '31 days', 'default', 'k', 'failed', 1 from generate_series(1, 2500) g`)
-	pgtest.Exec(t, pool, `insert into trapeze.current_runs (kind, subject, job_id, fence, state) select 'k', g, g, 1, 'running' from generate_series(5000001, 5000010) g`)
+	pgtest.Exec(t, pool, `insert into trapeze.current_runs (kind, subject, job_id, state) select 'k', g, g, 'running' from generate_series(5000001, 5000010) g`)
 	pgtest.Exec(t, pool, `update trapeze.lanes set granted = 7`)
 	// This job is waiting for three branches, one of which is open, and its counts are wrong.
 	pgtest.Exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) values (2100000, 'k', 'default', '{}', 2100000, pg_current_xact_id())`)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // reconcilePage is the number of waiting jobs, and of held subjects, that a single reconciliation covers.
@@ -42,11 +44,28 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 		m.o.Log.ErrorContext(ctx, "released a subject held by a job that does not run: rows were probably changed by hand",
 			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)
 	}
-	if len(ended) > 0 {
-		m.o.Wake()
-		m.o.WakePeers()
+	freed := make([]job.End, len(ended))
+	for i, run := range ended {
+		freed[i] = job.End{Kind: run.Kind, Subject: run.Subject}
 	}
-	return len(ended), err
+	return len(ended), errors.Join(err, m.admit(ctx, freed))
+}
+
+// admit admits the next jobs of the subjects of ended jobs, and wakes the pods.
+func (m *Maintenance) admit(ctx context.Context, ended []job.End) error {
+	var keys []store.Key
+	for _, end := range ended {
+		if end.Subject != "" {
+			keys = append(keys, store.Key{Kind: end.Kind, Subject: end.Subject})
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	_, err := m.o.Store.Admit(ctx, keys)
+	m.o.Wake()
+	m.o.WakePeers()
+	return err
 }
 
 // reconcileGrants recalculates the granted slots of lanes, and revokes the grants of pods that are gone.

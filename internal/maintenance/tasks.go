@@ -121,8 +121,9 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
 		if total += len(ended); len(ended) > 0 {
-			m.o.Wake() // other jobs may have been waiting for the same subjects
-			m.o.WakePeers()
+			if err := m.admit(ctx, ended); err != nil {
+				return total, err
+			}
 		}
 		if len(ended) == 0 || len(list) < endsAtOnce {
 			return total, nil

@@ -25,7 +25,7 @@ func newSubmitter(p *Pod) *scheduler.Submitter {
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
 		Kinds: p.scheduledKinds, PodID: p.bootIfRegistered, Prepare: p.prepareScheduled,
-		Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
+		Wake: p.WakeDue, WakePeers: p.WakePeers, Count: p.DBError,
 	})
 }
 

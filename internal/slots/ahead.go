@@ -71,8 +71,8 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns how many jobs to claim ahead of time, for a lane with n slots, that are more urgent than the waiting ones. It allows
-// one per slot, on top of the limit for other jobs.
+// WantsUrgent returns how many jobs to claim ahead of time, for a lane with n slots, because jobs that are more urgent than the waiting ones
+// may have arrived. It allows one per slot, on top of the limit for other jobs.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
 }
@@ -177,17 +177,16 @@ func (a *Ahead) AddKnown(known map[job.Lease]bool) {
 	}
 }
 
-// Ranks returns the rank of the least urgent waiting claim in each lane.
-func (a *Ahead) Ranks() map[string]int {
+// Lanes returns the lanes in which claims are waiting.
+func (a *Ahead) Lanes() (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ranks := map[string]int{}
 	for name, list := range a.lanes {
-		if n := len(list); n > 0 {
-			ranks[name] = -list[n-1].Priority
+		if len(list) > 0 {
+			names = append(names, name)
 		}
 	}
-	return ranks
+	return names
 }
 
 // MoreUrgent reports whether a claim waiting in the lane has a higher priority than the given one.

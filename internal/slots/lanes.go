@@ -142,6 +142,13 @@ func (l *Lanes) Reserve(name string) bool {
 	return true
 }
 
+// Free reports whether another job may start in a lane on this pod.
+func (l *Lanes) Free(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.free(l.byName[name]) > 0
+}
+
 // UnsharedSlots returns how many of a lane's jobs this pod may run concurrently, regardless of the jobs that are running now. It returns 0
 // if no jobs may start, or if the lane has a limit across all pods.
 func (l *Lanes) UnsharedSlots(name string) int {

@@ -32,3 +32,24 @@ func TestSweepReadsLanesOnce(t *testing.T) {
 		t.Error("a lane was included twice in one sweep:", wants, unasked)
 	}
 }
+
+// A claim skips a lane without a free slot, no matter how many rows the lane has.
+func TestClaimSkipsFullLane(t *testing.T) {
+	t.Parallel()
+	l := NewLanes(10, nil)
+	one, none := 1, 0
+	l.Apply(store.Beat{Lanes: []store.Lane{
+		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
+		{Name: "taken", Enabled: true, Slots: &one}, // other pods hold its slots, so this pod has no grant
+	}})
+	if !l.Reserve("full") {
+		t.Fatal("the lane has one slot, but none was reserved")
+	}
+	wants, _ := l.Wants(time.Now())
+	if len(wants) != 1 || wants[0].Lane != "free" {
+		t.Error(wants)
+	}
+	if open := l.Open(); len(open) != 0 { // the claim above holds all slots
+		t.Error(open)
+	}
+}

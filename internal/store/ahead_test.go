@@ -12,7 +12,7 @@ import (
 // ahead claims n jobs for free slots, and up to the given number of jobs of kind k ahead of time. It returns the ids of both groups.
 func (w *world) ahead(podID string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
-	found, err := w.ClaimAhead(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
 	w.is.NoErr(err)
 	for _, c := range found.Jobs {
 		if c.Ahead {
@@ -106,7 +106,7 @@ func TestClaimedAheadJobStartTime(t *testing.T) {
 	w := newWorld(t)
 	a, by := w.pod("a"), w.pod("by")
 	w.put(plain, plain, plain, plain)
-	found, err := w.ClaimAhead(w.ctx(), a, []store.Want{{Lane: "default", Ahead: 4}}, []string{"k"}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), a, []store.Want{{Lane: "default", Ahead: 4}}, []string{"k"}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 4)
 	started := found.Jobs[0].ClaimedAt.Add(50 * time.Millisecond)

@@ -38,6 +38,7 @@ func TestClaimAfterApproval(t *testing.T) {
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"))
 	w.is.Equal(w.at(id).State, job.Pending)
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
+	w.promote(1)
 	c := w.one(podID)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
 	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age is measured from the approval
@@ -160,6 +161,7 @@ func TestApprovedJobDelay(t *testing.T) {
 	w.promote(1)
 	w.is.Equal(idsOf(w.claims(podID, 5)), []int64{early})
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, admin.Approval{}, "bob"))
+	w.promote(1)
 	w.is.Equal(idsOf(w.claims(podID, 5)), []int64{late}) // the delay had passed before the approval
 }
 

@@ -32,7 +32,8 @@ select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w grou
 var (
 	bulkJobs = []string{"id", "kind", "lane", "subject", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
 		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "traceparent"}
-	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
+	bulkLive   = []string{"id", "ready_at", "event_no", "priority", "unique_while", "lane", "kind", "subject", "state"}
+	bulkParked = []string{"id", "run_after", "event_no", "priority", "unique_while", "lane", "kind", "subject", "why"}
 )
 
 // Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: the list is long enough, and no job in it starts on insert, is
@@ -43,7 +44,8 @@ func Bulky(list []NewJob) bool {
 	})
 }
 
-// EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills both tables with COPY in one transaction. If one of
+// EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills the tables with COPY in one transaction; jobs with a subject
+// are parked as due, and must be promoted. If one of
 // the lanes requires approval, it inserts nothing and returns false; use [Store.Enqueue] instead.
 func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
@@ -85,7 +87,7 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
 	row := make([]any, 0, len(bulkJobs)) // reused for every row; values common to all rows are boxed once
-	var shared, began, pending any = xid, now, string(PlacedPending)
+	var shared, began any = xid, now
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
@@ -95,10 +97,26 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 	if err != nil {
 		return false, err
 	}
-	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "live"}, bulkLive, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
-		n := &list[i]
-		return append(row[:0], n.ID, began, 1, n.Priority, pending, n.UniqueWhile, n.Lane, n.Kind, n.Subject), nil
-	}))
+	var due, subjects []*NewJob
+	for i := range list {
+		if n := &list[i]; n.Subject == "" {
+			due = append(due, n)
+		} else {
+			subjects = append(subjects, n)
+		}
+	}
+	place := func(table string, columns []string, jobs []*NewJob, reason string) {
+		if err != nil || len(jobs) == 0 {
+			return
+		}
+		var why any = reason
+		_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, table}, columns, pgx.CopyFromSlice(len(jobs), func(i int) ([]any, error) {
+			n := jobs[i]
+			return append(row[:0], n.ID, began, 1, n.Priority, n.UniqueWhile, n.Lane, n.Kind, n.Subject, why), nil
+		}))
+	}
+	place("live", bulkLive, due, string(PlacedPending))
+	place("parked", bulkParked, subjects, "scheduled")
 	if err != nil {
 		return false, err
 	}

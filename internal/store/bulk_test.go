@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -39,17 +38,16 @@ func TestBulkMatchesStatementInsert(t *testing.T) {
 		w.is.NoErr(put(w, list))
 		const sql = `
 select concat(j.id, ' ', (to_jsonb(j) - '{created_at,xid}'::text[])::text, ' ', (to_jsonb(l) - '{ready_at}'::text[])::text,
-	' ', j.args::text, ' ', j.xid is not null and j.created_at = l.ready_at, ' ',
+	(to_jsonb(p) - '{run_after}'::text[])::text, ' ', j.args::text, ' ', j.xid is not null and j.created_at = coalesce(l.ready_at, p.run_after), ' ',
 	(select jsonb_agg(to_jsonb(e) - '{xid,at}'::text[])::text from trapeze.job_event e where e.job = j.id and e.xid = j.xid))
-from trapeze.jobs j join trapeze.live l using (id) order by j.id`
+from trapeze.jobs j left join trapeze.live l using (id) left join trapeze.parked p using (id) order by j.id`
 		all, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], sql)
 		w.is.NoErr(err)
 		w.is.Equal(len(all), n)
 		return list[0].ID, all
 	}
 	one, byStatement := inserted(func(w *world, list []store.NewJob) error {
-		_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
-		return err
+		return second(store.EnqueueIn(w.ctx(), w.Store, w.pool, list))
 	})
 	two, byBulk := inserted(func(w *world, list []store.NewJob) error {
 		done, err := store.EnqueueBulk(w.ctx(), w.Store, list)

@@ -1,8 +1,14 @@
 package store_test
 
 import (
+	"cmp"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -31,7 +37,7 @@ func TestClaimLaneCountsAndKinds(t *testing.T) {
 	other := func(n *store.NewJob) { n.Lane = "other" }
 	foreign := func(n *store.NewJob) { n.Kind = "foreign" }
 	w.put(foreign, plain, plain, plain, other, other, other)
-	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
 	lanes := map[string]int{}
 	for _, c := range found.Jobs {
@@ -40,7 +46,62 @@ func TestClaimLaneCountsAndKinds(t *testing.T) {
 		w.is.Equal(string(c.Args), `{"n": 1}`)
 	}
 	w.is.Equal(lanes, map[string]int{"default": 2, "other": 1}) // no more than wanted in each lane
-	w.is.Equal(found.Seen, 3)
+}
+
+// A pod may have sent a claim just before its row was closed, or before another stream of the same worker was opened.
+func TestForbiddenClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	closed := w.pod("closed")
+	w.exec(`update trapeze.pods set closed_at = now() where id = $1`, closed)
+	overtaken := uuid.NewString()
+	open := func() store.WorkerRow {
+		o, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{PodID: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+		w.is.NoErr(err)
+		return o
+	}
+	first, latest := open(), open()
+	w.put(plain)
+	claims := func(s *store.Store, podID string, marks ...store.Mark) int {
+		found, err := s.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 2, Marks: marks}}, []string{"k"}, nil, true)
+		w.is.NoErr(err)
+		return len(found.Jobs)
+	}
+	for _, marks := range [][]store.Mark{nil, {{Rank: -10, Since: time.Now().Add(-time.Hour)}}} {
+		w.is.Equal(claims(w.Store, closed, marks...), 0)
+		w.is.Equal(claims(w.OfStream(first.Stream), overtaken, marks...), 0)
+		w.is.Equal(claims(w.Store, overtaken, marks...), 0)
+	}
+	w.is.Equal(claims(w.OfStream(latest.Stream), overtaken), 1)
+}
+
+// A claim does not lock the rows that it skips, so other transactions can change them immediately.
+func TestClaimRowLocks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	ids := w.put(about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" }, plain)
+	w.is.Equal(w.one(podID).ID, ids[0])
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = tx.Rollback(w.ctx()) }()
+	_, err = store.Do(w.ctx(), w.Store, tx, store.ClaimSQL, fiveOf(podID))
+	w.is.NoErr(err)
+	unlocked, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from (select id from trapeze.live for update skip locked) l
+		union all select id from (select id from trapeze.parked for update skip locked) p order by id`)
+	w.is.NoErr(err)
+	w.is.Equal(unlocked, ids[:3])
+}
+
+func TestLanePositionOrder(t *testing.T) {
+	is := is.New(t)
+	now := time.Now()
+	order := []store.LanePosition{{-1, now, 9}, {0, now, 1}, {0, now, 2}, {0, now.Add(1), 1}, {1, now, 1}}
+	for i, p := range order {
+		for k, q := range order {
+			is.Equal(p.Compare(q), cmp.Compare(i, k))
+		}
+	}
 }
 
 func TestJobsBehindBlockedSubjects(t *testing.T) {
@@ -66,29 +127,8 @@ func TestClaimBatchSameSubject(t *testing.T) {
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s is claimed
 	w.is.Equal(w.at(list[0]).Attempt, 0)                // the other jobs spend no attempt
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
+	w.missed(0)
 	w.is.Equal(len(w.claims(podID, 5)), 0) // no other job of s can be claimed while this one is running
-}
-
-func TestClaimBySubjectIndex(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	podID := w.pod("a")
-	list := w.put(about("s"), about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 })
-	w.exec(`update trapeze.live set priority = 60 where id = $1`, list[0])
-	c := w.one(podID)
-	keys := []store.Key{{"k", "s"}, {"k", "nothing"}}
-	found, err := w.ClaimSubjects(w.ctx(), podID, keys, []string{"default"})
-	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // the subject's job is still running
-	w.end(podID, ending(c))
-	found, err = w.ClaimSubjects(w.ctx(), podID, keys, []string{"elsewhere"})
-	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // the job's lane is not in the list
-	found, err = w.ClaimSubjects(w.ctx(), podID, keys, []string{"default"})
-	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{list[2]}) // the most urgent job of the subject
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where kind = 'k' and subject = 's'`), 1)
-	// The row of the superseded run was deleted.
 }
 
 // now() is fixed before a statement is planned, but the statement also sees jobs that are committed while it is being planned.
@@ -142,7 +182,7 @@ func TestCountersFromClaimToRecovery(t *testing.T) {
 // promote promotes the due jobs and checks that there were exactly n.
 func (w *world) promote(n int) {
 	w.t.Helper()
-	promoted, err := w.Promote(w.ctx(), 100)
+	promoted, _, err := w.Promote(w.ctx(), 100)
 	w.is.NoErr(err)
 	w.is.Equal(promoted, n)
 }

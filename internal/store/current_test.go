@@ -86,8 +86,8 @@ func TestCurrentRunOfSubject(t *testing.T) {
 	current(0)
 }
 
-// However busy a subject is, it has at most one running row in current_runs. Additional rows are left behind only by claims that raced, and
-// the next claim deletes them. The current run is always a job that has run.
+// However busy a subject is, it has at most one running row in current_runs. Additional rows are left behind only by admissions that raced, and
+// the next one deletes them. The current run is always a job that has run.
 func TestHotSubjectHistoryRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,7 +112,7 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 				if over || w.ctx().Err() != nil {
 					return
 				}
-				found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+				found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, nil, true)
 				if err != nil {
 					t.Error(err)
 					return
@@ -123,6 +123,14 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 							t.Error(err)
 							return
 						}
+					}
+					for again := []store.Key{{"k", "s"}}; len(again) > 0; {
+						admitted, err := w.Admit(w.ctx(), again)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						again = admitted.Again
 					}
 					mu.Lock()
 					ended++
@@ -145,9 +153,9 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 	}
 	w.is.Equal(ended, runs)
 	w.is.True(running <= 1)
-	w.is.True(most <= pods) // the usual row, plus one for each claim that began before the run it supersedes
+	w.is.True(most <= pods) // the usual row, plus one for each admission that began before the run it supersedes
 	w.put(about("s"))
-	found, err := w.Claim(w.ctx(), podIDs[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podIDs[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1)
 	_, err = w.Finish(w.ctx(), podIDs[0], []store.Ending{ending(found.Jobs[0])})
@@ -158,13 +166,13 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 }
 
-// A claim that began before its subject's latest run cannot see that run's row, and therefore does not delete it. The subject's next claim
-// deletes all such rows. Until then, the current run is the running job or one of the most recently finished ones.
-func TestClaimStartedBeforeLastRun(t *testing.T) {
+// An admission that began before its subject's latest run cannot see that run's row, and therefore does not delete it. The subject's next
+// admission deletes all such rows. Until then, the current run is the running job or one of the most recently finished ones.
+func TestAdmissionStartedBeforeLastRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	early, late := w.pod("early"), w.pod("late")
-	list := w.put(about("a"), about("s"), about("s"), about("s"))
+	podID := w.pod("a")
+	list := w.waits(about("a"), about("s"), about("s"), about("s"))
 	rests := func() int {
 		return w.count(`select count(*) from trapeze.current_runs where subject = 's' and state = 'ended'`)
 	}
@@ -181,27 +189,39 @@ func TestClaimStartedBeforeLastRun(t *testing.T) {
 		}
 		return ids
 	}
-	// The early claim has picked the first two jobs, and is waiting for a transaction that has reserved subject a.
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 1, 'running')`)
-	claim := async(func() (store.Claims, error) {
-		return w.Claim(context.Background(), early, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
-	})
-	w.waiting(1)
-	claimed := w.one(late)
-	w.is.Equal(claimed.ID, list[2])
-	w.end(late, ending(claimed))
-	release(false)
-	found, err := claim()
-	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), list[:2])
-	w.is.Equal(rests(), 1)
-	w.is.Equal(current(), list[1:2]) // the running job is current, not the one before it
-	for _, c := range found.Jobs {
-		w.end(early, ending(c))
+	finish := func(claims []*store.Claimed) {
+		t.Helper()
+		for _, c := range claims {
+			ended, err := w.Finish(w.ctx(), podID, []store.Ending{ending(c)})
+			w.is.NoErr(err)
+			w.is.Equal(len(ended), 1)
+		}
 	}
-	w.is.Equal(rests(), 2) // the usual row, plus the one that the racing claim left behind
+	a, s := store.Key{"k", "a"}, store.Key{"k", "s"}
+	// The early admission has locked the first two jobs, and is waiting for a transaction that has reserved subject a.
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 'running')`)
+	early := async(func() (store.Admitted, error) { return w.Admit(context.Background(), []store.Key{s, a}) })
+	w.waiting(1)
+	late, err := w.Admit(w.ctx(), []store.Key{s})
+	w.is.NoErr(err)
+	w.is.Equal(len(late.Jobs), 1)
+	claimed := w.claims(podID, 5)
+	w.is.Equal(idsOf(claimed), list[2:3])
+	finish(claimed)
+	release(false)
+	found, err := early()
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 2)
+	w.is.Equal(rests(), 1)
+	w.is.Equal(current(), list[2:3]) // an admitted job is not a run before it starts
+	claimed = w.claims(podID, 5)
+	w.is.Equal(idsOf(claimed), list[:2])
+	w.is.Equal(current(), list[1:2]) // the running job is current, not the one before it
+	finish(claimed)
+	w.is.Equal(rests(), 2) // the usual row, plus the one that the racing admission left behind
 	w.is.Equal(current(), []int64{list[2], list[1]})
-	w.end(late, ending(w.one(late)))
+	w.missed(1)
+	finish(w.claims(podID, 5))
 	w.is.Equal(rests(), 1)
 	w.is.Equal(current(), list[3:])
 }

@@ -69,7 +69,7 @@ func (w *world) useHotPath() {
 	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, store.Retry{Message: "not yet"})
 	w.is.NoErr(err)
 	pgtest.Wait(w.t, "both delays to be over", func() bool {
-		_, err := w.Promote(w.ctx(), 10)
+		_, _, err := w.Promote(w.ctx(), 10)
 		w.is.NoErr(err)
 		return w.count(`select count(*) from trapeze.parked`) == 0
 	})

@@ -21,19 +21,15 @@ func enqueueStatement(input, place string) *statement {
 
 // enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that are already waiting in the lane go
 // first, so the ahead column holds the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that requests to
-// start on insert costs at most one more probe of live_for_claim and one of current_runs.
-//
-// enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
-// job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.
+// start on insert costs at most one more probe of live_for_claim for each range, and one of current_runs.
 //
 // enqueueFreeSQL is like enqueueSQL, for jobs that do not request to start on insert and are inserted in one of the host application's
 // transactions. The round trip first pins the plan, because PostgreSQL would otherwise replan every call, and restores the caller's
 // settings at the end. The statement skips ids that are in use, so that the transaction can continue. Plan: CTE scans and inserts; one
 // probe of lanes and of jobs_pkey per job.
 var (
-	enqueueSQL      = enqueueStatement(enqueueInput, placeParts(goesAhead))
-	enqueueSinceSQL = enqueueStatement(enqueueInput, placeParts(goesAheadSince))
-	enqueueFreeSQL  = enqueueStatement(enqueueInput+`
+	enqueueSQL     = enqueueStatement(enqueueInput, placeParts(goesAheadInRanges))
+	enqueueFreeSQL = enqueueStatement(enqueueInput+`
 	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
@@ -53,26 +49,27 @@ type Enqueued struct {
 // Enqueue inserts jobs with one statement on the store's own pool, and returns where each one was placed. After an error for which
 // [Unknown] is true, call [Store.Submitted].
 func (s *Store) Enqueue(ctx context.Context, podID string, list []NewJob) (map[int64]Place, error) {
-	e, err := s.EnqueueSince(ctx, podID, list, time.Time{})
+	e, err := s.EnqueueFrom(ctx, podID, list, nil)
 	return e.Places, err
 }
 
-// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before since. If since is zero, it
-// assumes nothing.
-func (s *Store) EnqueueSince(ctx context.Context, podID string, list []NewJob, since time.Time) (Enqueued, error) {
+// EnqueueFrom is like [Store.Enqueue], but looks for more urgent jobs only from the lane's marks on. All jobs must be in the same lane, unless there are no
+// marks.
+func (s *Store) EnqueueFrom(ctx context.Context, podID string, list []NewJob, marks []Mark) (Enqueued, error) {
+	_, _, ranges := readRanges(marks)
 	var placed []placedRow
 	var err error
 	if len(list) == 1 && list[0].plain() {
 		by := append(list[0].submissionArgs(podID), args{{"starts", list[0].Starts}, {"ahead", int4(-list[0].Priority)}}...)
-		placed, err = runSince(ctx, s, scanPlaced, enqueueOneSQL, enqueueOneSinceSQL, by, since)
+		placed, err = run(ctx, s, scanPlaced, enqueueOneSQL, append(by, ranges...))
 	}
 	if err == nil && len(placed) == 0 {
 		var c columns
 		for _, n := range list {
 			c.add(n)
 		}
-		by := append(c.named(make(args, 0, 26)), args{{"pod", podID}}...)
-		placed, err = runSince(ctx, s, scanPlaced, enqueueSQL, enqueueSinceSQL, by, since)
+		by := append(c.named(make(args, 0, 29)), args{{"pod", podID}}...)
+		placed, err = run(ctx, s, scanPlaced, enqueueSQL, append(by, ranges...))
 	}
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
@@ -82,14 +79,6 @@ func (s *Store) EnqueueSince(ctx context.Context, podID string, list []NewJob, s
 		e.Places[p.id], e.Took = p.place, max(e.Took, p.took)
 	}
 	return e, nil
-}
-
-// runSince runs the statement all if since is zero, and the statement fresh otherwise.
-func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, fresh *statement, by args, since time.Time) ([]T, error) {
-	if since.IsZero() {
-		return run(ctx, s, scan, all, by)
-	}
-	return run(ctx, s, scan, fresh, append(by, args{{"since", since}}...))
 }
 
 // EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each one was placed. After an error for which

@@ -19,9 +19,6 @@ import (
 // enqueueOneSQL inserts a job, and starts it on insert where possible. It writes nothing if the lane requires approval. Plan: one probe
 // each of lanes, pods and live_for_claim; inserts.
 //
-// enqueueOneSinceSQL is like enqueueOneSQL, for a lane in which all waiting jobs became ready after a given time. Plan: as enqueueOneSQL;
-// one probe of live_for_claim for each rank up to the job's own.
-//
 // enqueueOneFreeSQL inserts a pending job in one of the host application's transactions. It writes nothing if the lane requires approval,
 // or if the id is in use. It reads only one row of lanes, so its plan is good under any planner settings. Plan: one probe of lanes;
 // inserts.
@@ -29,18 +26,13 @@ var (
 	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
 		oneJob, onePipeline, oneLive, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
 		`select g.id, 'succeeded', n.runs, null::bigint from gone g cross join next n`)
-	endOneSQL          = newStatement(with(oneGone, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint from gone`)
-	enqueueOneSQL      = enqueueOneStatement(goesAhead)
-	enqueueOneSinceSQL = enqueueOneStatement(goesAheadSince)
-	enqueueOneFreeSQL  = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",
+	endOneSQL     = newStatement(with(oneGone, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint from gone`)
+	enqueueOneSQL = newStatement(with(oneNext(goesAheadInRanges, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline,
+		oneLive, oneEvents(oneNextEvents)), `select @next::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
+	enqueueOneFreeSQL = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",
 		"next as (\n\t"+oneInsert+"asked\n\ton conflict (id) do nothing\n\treturning parent_id, lane, false as runs\n)", onePipeline, oneLive, oneEvents(oneNextEvents)),
 		`select @next::bigint, 'pending', `+tookMicros+` from next`)
 )
-
-func enqueueOneStatement(ahead string) *statement {
-	return newStatement(with(oneNext(ahead, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline, oneLive, oneEvents(oneNextEvents)),
-		`select @next::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
-}
 
 const (
 	// oneGone deletes the claim's row. The subquery skips the row if it is locked. Plan: live_pkey, twice.

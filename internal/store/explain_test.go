@@ -12,17 +12,15 @@ import (
 
 // hot lists the statements that run for every job or every heartbeat. Their plans are stored, so that changes show up in reviews.
 var hot = map[string]string{
-	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "claim_subjects": claimSubjectsSQL.text, "finish": finishSQL.text,
+	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "admit": admitSQL.text, "yield": yieldSQL.text, "parked_subjects": parkedSubjectsSQL.text, "finish": finishSQL.text,
 	"finish_alone": endSQL.text, "heartbeat": heartbeatSQL.text, "recover_page": recoverPageSQL.text, "promote": promoteSQL.text,
 	"park": parkSQL.text, "hand_back": handBackSQL.text, "hold": holdSQL.text, "progress": progressSQL.text, "keep": keepSQL.text,
 	"emit": emitSQL.text, "emit_many": emitManySQL.text, "claim_outcome": claimOutcomeSQL.text, "missing_claims": missingClaimsSQL.text, "note_started": noteStartedSQL.text,
 	"held_page": heldPageSQL.text, "finish_branches": finishBranchesSQL.text, "finish_branches_alone": endBranchesSQL.text,
 	"fan_out": fanOutSQL.text, "waiting": waitingSQL.text, "end_waiting": endWaitingSQL.text, "off_balance": offBalanceSQL.text,
-	"claim_ahead": claimAheadSQL.text, "claim_since_ahead": claimSinceAheadSQL.text,
-	"claim_since": claimSinceSQL.text, "enqueue_since": enqueueSinceSQL.text, "marks": marksSQL.text, "worker_claim": workerClaimSQL.text,
-	"worker_claim_since": workerSinceSQL.text, "worker_claim_subjects": workerSubjectsSQL.text, "id_blocks": idBlocksSQL.text,
+	"marks": marksSQL.text, "id_blocks": idBlocksSQL.text,
 	"enqueue_free": enqueueFreeSQL.text, "hold_to_end": holdToEndSQL.text, "hold_group": holdGroupSQL.text,
-	"end_one": endOneSQL.text, "finish_one": finishOneSQL.text, "enqueue_one": enqueueOneSQL.text, "enqueue_one_since": enqueueOneSinceSQL.text,
+	"end_one": endOneSQL.text, "finish_one": finishOneSQL.text, "enqueue_one": enqueueOneSQL.text,
 	"enqueue_one_free": enqueueOneFreeSQL.text, "lanes_with_work": lanesWithWorkSQL.text,
 }
 

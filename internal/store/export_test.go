@@ -18,14 +18,12 @@ type (
 )
 
 var (
+	AdmitSQL         = admitSQL
 	AdvanceIDsSQL    = advanceIDsSQL
 	ClaimSQL         = claimSQL
-	ClaimSinceSQL    = claimSinceSQL
 	EndSQL           = endSQL
 	EnqueueSQL       = enqueueSQL
 	FinishSQL        = finishSQL
-	WorkerClaimSQL   = workerClaimSQL
-	WorkerSinceSQL   = workerSinceSQL
 	HeartbeatSQL     = heartbeatSQL
 	HeldPageSQL      = heldPageSQL
 	MarksSQL         = marksSQL
@@ -47,7 +45,8 @@ const (
 	EndColumns     = endColumns
 	EndRows        = `unnest(` + endArrays + `) as e(` + endColumns + `)`
 	FencesPerEpoch = fencesPerEpoch
-	LanesWanted    = lanesWanted
+	LanesWanted    = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @firsts::int[], @lasts::int[]) as w(lane, want, ahead, first, last)`
+	MissedPage     = missedPage
 	OutageAfter    = outageAfter
 	TooMany        = tooMany
 )
@@ -90,7 +89,12 @@ func Run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *Statem
 
 // RunClaim runs a statement and reads its result as a claim.
 func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, error) {
-	return claim(ctx, s, st, by)
+	var state claimState
+	list, err := run(ctx, s, state.scan, st, by)
+	if err != nil {
+		return Claims{}, err
+	}
+	return state.claims(list), nil
 }
 
 // FinishIn finishes one claim in the test's transaction, as [Store.Finish] does.

@@ -151,25 +151,24 @@ const (
 	from gone where next is not null) w
 )`
 
-	// nextHandedOver assigns the parent's row in current_runs to a started child with the same (kind, subject). Plan:
-	// current_runs_of_subject.
+	// nextHandedOver gives the parent's guard to a next step with the same kind and subject. Plan: current_runs_of_subject.
 	nextHandedOver = `handed_over as (
-	update trapeze.current_runs c set job_id = p.id, fence = 1
+	update trapeze.current_runs c set job_id = p.id, previous_job = p.parent_id
 	from placed p
-	where p.handed and p.place = 'running'
+	where p.handed and p.place in ('running', 'pending')
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
 )`
 
-	// endRunsNotHandedOver ends the runs for the subjects in the gone CTE, except those that were handed over. Plan:
+	// endRunsNotHandedOver frees the guards of the subjects in the gone CTE, except those that were handed over. Plan:
 	// current_runs_of_subject.
 	endRunsNotHandedOver = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
-	where g.subject <> '' and g.id not in (select parent_id from placed where handed and place = 'running')
+	where g.subject <> '' and g.id not in (select parent_id from placed where handed and place in ('running', 'pending'))
 		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endRuns ends the runs for the subjects in the gone CTE. Plan: current_runs_of_subject.
+	// endRuns frees the guards of the subjects in the gone CTE. Plan: current_runs_of_subject.
 	endRuns = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g

@@ -9,7 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackSQL returns jobs to their lanes. It spends no attempt and keeps the fence; the next claim sets a new one. It skips a job whose
+// handBackSQL returns jobs to their lanes. It spends no attempt and keeps the fence; the next claim sets a new one. A job with a
+// subject keeps the subject's guard. It skips a job whose
 // cancel request was committed. A pod that has lost a lease holds an old fence, which matches no row. Plan: Index Scan on live_pkey; a HOT
 // update, because the statement sets no indexed column.
 var handBackSQL = newStatement(`
@@ -21,10 +22,7 @@ with mine as materialized (
 ), back as (
 	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
 	from mine m where l.id = any(array[m.id])
-	returning l.id, l.fence, l.kind, l.subject, l.event_no, l.claim_xid
-), ended_runs as (
-	update trapeze.current_runs c set state = 'ended' from back b
-	where b.subject <> '' and c.kind = b.kind and c.subject = b.subject and c.job_id = b.id and c.state = 'running'
+	returning l.id, l.fence, l.event_no, l.claim_xid
 ), events as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, message)
 	select id, event_no, claim_xid, fence, @pod, 'running', 'pending', 'job.handed_back', @message from back

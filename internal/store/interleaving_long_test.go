@@ -40,7 +40,7 @@ func TestCommandOnMovingJob(t *testing.T) {
 			_, err := w.Snooze(w.ctx(), leaseOf(podID, c), 1, 0, store.Retry{Message: "again"})
 			w.is.NoErr(err)
 		}
-		_, err := w.Promote(w.ctx(), 100)
+		_, _, err := w.Promote(w.ctx(), 100)
 		w.is.NoErr(err)
 	}
 	// Cancel the jobs concurrently, while they keep moving.
@@ -58,7 +58,7 @@ func TestCommandOnMovingJob(t *testing.T) {
 				w.end(podID, ending(c))
 			}
 		}
-		_, err := w.Promote(w.ctx(), 100)
+		_, _, err := w.Promote(w.ctx(), 100)
 		w.is.NoErr(err)
 	}
 	cancels.Wait()

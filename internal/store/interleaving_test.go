@@ -7,42 +7,46 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestSubjectClaimsInOppositeOrder(t *testing.T) {
+func TestGuardsInOppositeOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a, b := w.pod("a"), w.pod("b")
-	w.exec(`insert into trapeze.lanes (name) values ('up'), ('down')`)
-	in := func(lane, subject string) func(*store.NewJob) {
-		return func(n *store.NewJob) { n.Lane, n.Subject = lane, subject }
-	}
+	var keys []store.Key
+	var changes []func(*store.NewJob)
 	for i := range 20 {
-		w.put(in("up", fmt.Sprint("s", i+10)))
-		w.put(in("down", fmt.Sprint("s", 29-i)))
+		w.waits(about(fmt.Sprint("s", i+10)))
+		keys = append(keys, store.Key{"k", fmt.Sprint("s", i+10)})
+		changes = append(changes, func(n *store.NewJob) { n.Subject, n.Priority = fmt.Sprint("s", 29-i), 20 })
 	}
-	// Both claims have locked their rows and are waiting for the first subject, which another transaction has reserved.
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
-	claim := func(podID, lane string) func() (store.Claims, error) {
-		return async(func() (store.Claims, error) {
-			return w.Claim(context.Background(), podID, []store.Want{{Lane: lane, N: 20}}, []string{"k"}, true)
-		})
-	}
-	up, down := claim(a, "up"), claim(b, "down")
+	list := w.new(changes...)
+	// Both statements are waiting for the first subject, which another transaction has reserved.
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 'running')`)
+	up := async(func() (store.Admitted, error) { return w.Admit(context.Background(), keys) })
+	down := async(func() (map[int64]store.Place, error) { return w.Enqueue(context.Background(), uuid.NewString(), list) })
 	w.waiting(2)
 	release(false)
 	x, err := up()
 	w.is.NoErr(err)
 	y, err := down()
 	w.is.NoErr(err)
-	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two claims
+	pending := 0
+	for _, place := range y {
+		if place == store.PlacedPending {
+			pending++
+		} else {
+			w.is.Equal(place, store.PlacedWaiting)
+		}
+	}
+	w.is.Equal(len(x.Jobs)+pending, 20) // each subject went to one of the two statements
+	w.is.Equal(len(x.Again), pending)
 	w.is.Equal(w.deadlocks(), 0)
-	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and (attempt > 0 or fence > 0)`), 0)
-	// The jobs that were not claimed spent no attempt.
 }
 
 // deadlocks returns the number of deadlocks that PostgreSQL has resolved in this database. The store's retries would hide them.
@@ -73,6 +77,7 @@ func TestFinishDeadlockCrossingParents(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(ex)+len(ey), 2)
 	w.is.Equal(w.deadlocks(), 0)
+	w.missed(2)
 	w.is.Equal(len(w.claims(podID, 5)), 2) // both children can run now
 }
 
@@ -86,7 +91,7 @@ func TestFinishDeadlockSameSubjects(t *testing.T) {
 		return []store.Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
 	}
 	b1, b2 := batch(c[0], c[1], "m", "n"), batch(c[2], c[3], "n", "m")
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 'm', -1, 1, 'running')`)
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 'm', -1, 'running')`)
 	finish := func(list []store.Ending) func() (map[int64]store.Ended, error) {
 		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, list) })
 	}

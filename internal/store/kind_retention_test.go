@@ -138,7 +138,7 @@ func TestRetentionForDelayedNextStep(t *testing.T) {
 	w.is.Equal([]int{jobs, ends}, []int{0, 0})
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded) // the child can still read its parent's result
 	w.exec(`update trapeze.parked set run_after = now()`)
-	_, err = w.Promote(w.ctx(), 10)
+	_, _, err = w.Promote(w.ctx(), 10)
 	w.is.NoErr(err)
 	w.end(podID, ending(w.one(podID)))
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
@@ -174,7 +174,7 @@ func TestSubjectCleanup(t *testing.T) {
 	w.put(about("busy"), about("lost"))
 	claims := w.claims(podID, 2)
 	w.is.Equal(len(claims), 2)
-	w.exec(`insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 'stray', 1, 1, 'running')`)
+	w.exec(`insert into trapeze.current_runs (kind, subject, job_id, state) values ('k', 'stray', 1, 'running')`)
 	ended, err := upkeep.ReconcileRuns(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
 	w.is.Equal(ended, []upkeep.StrayRun{{Kind: "k", Subject: "stray", JobID: 1}})

@@ -8,46 +8,57 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// marksSQL computes the low-water mark of each lane, the time before which no job that this pod can claim became ready. The mark is the
-// earliest ready time of such a job in any rank, but never later than the current time minus 200 ms, which allows for submissions in
-// flight. If none of the first two hundred rows of a rank can be claimed, the last of them counts instead. Plan: per lane and rank, an
-// Index Scan on live_for_claim from (lane, rank, time) that stops at two hundred rows. It reads these rows, and the dead and running ones
-// since the given time, which claims that start at the mark then skip.
+// marksSQL reads lanes rank by rank, from their marks on, and returns a mark for each rank that took long or already has one: the ready time of the
+// rank's first job that this pod can claim, but never later than the current time minus 200 ms or the given margin, which allow for submissions in
+// flight. What it read before that job are dead rows, running jobs, and jobs of kinds that this pod does not handle. Plan: per lane and
+// rank, an Index Scan on live_for_claim that stops at the first job of these kinds.
 var marksSQL = newStatement(`
-select w.lane, least(min(r.moment), ` + freshSince + `, now() - @margin::bigint * interval '1 microsecond'), ` + tookMicros + `
-from unnest(@lanes::text[], @since::timestamptz[]) as w(lane, since)
-cross join ` + AllRanks + `
-left join lateral (
-	select coalesce(min(p.ready_at) filter (where p.ok), case when count(*) = 200 then max(p.ready_at) end) as moment
-	from (
-		select l.ready_at, l.kind = any(@kinds::text[]) and ` + subjectRests + ` as ok from trapeze.live l
-		where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= w.since and l.state = 'pending'
-		order by l.lane, (-l.priority), l.ready_at, l.id limit 200
-	) p
-) r on true
-group by w.lane`)
+select w.lane, r.rank, least(r.ready_at, now() - interval '200 milliseconds', now() - @margin::bigint * interval '1 microsecond'), `, tookMicros, `
+from unnest(@lanes::text[]) as w(lane) left join lateral (
+	select rank, b.since, b.began, (
+		select l.ready_at from trapeze.live l
+		where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= coalesce(b.since, '-infinity') and l.state = 'pending'
+			and l.kind = any(@kinds::text[])
+		order by l.lane, (-l.priority), l.ready_at, l.id limit 1
+	) as ready_at, clock_timestamp() as ended
+	from `, AllRanks, ` cross join lateral (
+		select clock_timestamp() as began, (select m.since from unnest(@mark_lanes::text[], @mark_ranks::int[], @mark_times::timestamptz[]) as m(lane, rank, since)
+			where m.lane = w.lane and m.rank = ranks.rank) as since
+		offset 0
+	) b offset 0
+) r on r.since is not null or r.ended - r.began > interval '100 microseconds'
+order by w.lane, r.rank`)
 
-// Marks returns the low-water mark of each lane: when Marks read the lane, no job that could be claimed had become ready before that time.
-// It also returns how long the statement took on the server. For each lane, it reads only the jobs that became ready since the given time;
-// the zero time reads all. A job whose transaction commits later can still have a ready time before the mark. margin is the minimum age of
-// a mark.
-func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []string, margin time.Duration) (marks map[string]time.Time, took time.Duration, err error) {
-	lanes, moments := make([]string, 0, len(since)), make([]time.Time, 0, len(since))
-	for lane, moment := range since {
-		lanes, moments = append(lanes, lane), append(moments, moment)
+// Marks returns the marks of lanes that take long to read; a lane that can be read quickly has none. It reads each lane from the given marks on. A
+// job whose transaction commits later can still have a ready time before a mark. margin is the minimum age of a mark. Marks also returns how
+// long the statement took on the server.
+func (s *Store) Marks(ctx context.Context, from map[string][]Mark, kinds []string, margin time.Duration) (marks map[string][]Mark, took time.Duration, err error) {
+	var lanes, markLanes []string
+	var ranks []int32
+	var times []time.Time
+	for lane, marks := range from {
+		lanes = append(lanes, lane)
+		for _, m := range marks {
+			markLanes, ranks, times = append(markLanes, lane), append(ranks, int4(m.Rank)), append(times, m.Since)
+		}
 	}
 	type mark struct {
 		Lane   string
-		Moment time.Time
+		Rank   *int
+		Since  time.Time
 		Micros int64
 	}
-	found, err := run(ctx, s, pgx.RowToStructByPos[mark], marksSQL, args{{"lanes", lanes}, {"since", moments}, {"kinds", kinds}, {"margin", margin.Microseconds()}})
+	found, err := run(ctx, s, pgx.RowToStructByPos[mark], marksSQL, args{{"lanes", lanes}, {"kinds", kinds}, {"margin", margin.Microseconds()},
+		{"mark_lanes", markLanes}, {"mark_ranks", ranks}, {"mark_times", times}})
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the low-water marks: %w", err)
 	}
-	marks = make(map[string]time.Time, len(found))
+	marks = make(map[string][]Mark, len(lanes))
 	for _, m := range found {
-		marks[m.Lane], took = m.Moment, max(took, time.Duration(m.Micros)*time.Microsecond)
+		took = max(took, time.Duration(m.Micros)*time.Microsecond)
+		if marks[m.Lane] = marks[m.Lane]; m.Rank != nil {
+			marks[m.Lane] = append(marks[m.Lane], Mark{*m.Rank, m.Since})
+		}
 	}
 	return marks, took, nil
 }

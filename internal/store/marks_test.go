@@ -30,7 +30,7 @@ func TestClaimFromMarkOrder(t *testing.T) {
 	ids := w.put(urgent(10), urgent(-100), urgent(100), urgent(10), about("s"), about("s"), urgent(50))
 	mark := w.ready(ids[3], time.Hour)
 	claim := func(n int) []int64 {
-		found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Since: mark}, {Lane: "other", N: n}}, []string{"k"}, true)
+		found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Marks: []store.Mark{{Rank: -10, Since: mark}}}, {Lane: "other", N: n}}, []string{"k"}, nil, true)
 		w.is.NoErr(err)
 		got := make([]int64, 0, n)
 		for _, c := range found.Jobs {
@@ -47,12 +47,15 @@ func TestClaimSkipsJobsBeforeMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	podID := w.pod("a")
-	ids := w.put(urgent(100), plain)
-	w.ready(ids[0], time.Hour)
-	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
+	ids := w.put(urgent(10), urgent(9), urgent(11), urgent(10))
+	for _, id := range ids[:3] {
+		w.ready(id, time.Hour)
+	}
+	marks := []store.Mark{{Rank: -10, Since: time.Now().Add(-time.Minute)}}
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Marks: marks}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), ids[1:])
-	w.is.Equal(idsOf(w.claims(podID, 9)), ids[:1]) // a claim without a mark finds the older job
+	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3], ids[1]}) // other ranks are read from their beginning
+	w.is.Equal(idsOf(w.claims(podID, 9)), ids[:1])                 // a claim without a mark finds the older job
 }
 
 func TestMarkClaimableJobs(t *testing.T) {
@@ -61,11 +64,17 @@ func TestMarkClaimableJobs(t *testing.T) {
 	podID := w.pod("a")
 	margin := time.Duration(0)
 	mark := func(since time.Time) time.Time {
-		found, took, err := w.Marks(w.ctx(), map[string]time.Time{"default": since, "other": {}}, []string{"k"}, margin)
+		found, took, err := w.Marks(w.ctx(), map[string][]store.Mark{"default": {{Rank: -10, Since: since}}, "other": nil}, []string{"k"}, margin)
 		w.is.NoErr(err)
 		w.is.True(took > 0 && took < time.Minute)
-		w.is.Equal(len(found), 2) // every lane has a mark
-		return found["default"]
+		w.is.Equal(len(found), 2) // every lane was read
+		for _, m := range found["default"] {
+			if m.Rank == -10 {
+				return m.Since
+			}
+		}
+		t.Fatal("a rank that has a mark keeps one")
+		return time.Time{}
 	}
 	empty := mark(time.Time{})
 	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // the mark is old enough that jobs in flight become ready after it
@@ -74,20 +83,17 @@ func TestMarkClaimableJobs(t *testing.T) {
 	w.is.True(time.Since(mark(time.Time{})) > 50*time.Second) // on a slow server, submissions may be in flight for longer
 	margin = 0
 
-	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" })
-	w.ready(ids[0], time.Hour)
-	second := w.ready(ids[2], 2*time.Hour)
+	ids := w.put(urgent(10), urgent(10), urgent(9), urgent(10), func(n *store.NewJob) { n.Kind = "foreign" })
+	second := w.ready(ids[0], 2*time.Hour)
 	first := w.ready(ids[1], 3*time.Hour)
-	w.ready(ids[5], 9*time.Hour)              // this pod does not handle the job's kind
-	w.is.True(mark(time.Time{}).Equal(first)) // the mark is the ready time of the oldest claimable job of any rank
+	w.ready(ids[2], 9*time.Hour)              // it has another rank
+	w.ready(ids[4], 9*time.Hour)              // this pod does not handle the job's kind
+	w.is.True(mark(time.Time{}).Equal(first)) // the mark is the ready time of the oldest claimable job of the rank
 	w.is.True(mark(first.Add(time.Minute)).Equal(second))
 
 	running := w.ready(ids[3], 20*time.Hour)
-	w.ready(ids[4], 10*time.Hour)
-	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
-	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
-	w.is.True(mark(running).Equal(first)) // the mark ignores the waiting job of a running subject, because that job is found through its subject
+	w.is.Equal(w.one(podID).ID, ids[3])
+	w.is.True(mark(running).Equal(first)) // the mark ignores the running jobs
 }
 
 func TestSubmissionFromMark(t *testing.T) {
@@ -98,7 +104,7 @@ func TestSubmissionFromMark(t *testing.T) {
 	at := w.ready(waits, time.Hour)
 	submit := func(priority int, since time.Time) store.Place {
 		n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = priority, true })
-		e, err := w.EnqueueSince(w.ctx(), podID, n, since)
+		e, err := w.EnqueueFrom(w.ctx(), podID, n, []store.Mark{{Rank: -20, Since: since}})
 		w.is.NoErr(err)
 		return e.Places[n[0].ID]
 	}

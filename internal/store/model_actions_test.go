@@ -19,7 +19,8 @@ type step struct {
 
 var steps = []step{
 	{"join", 2, (*bench).drawJoin}, {"enqueue", 3, (*bench).drawEnqueue}, {"enqueue running", 4, (*bench).drawBirth},
-	{"enqueue unique", 2, (*bench).drawUnique}, {"claim", 10, (*bench).drawClaim}, {"claim subjects", 2, (*bench).drawClaimSubjects},
+	{"enqueue unique", 2, (*bench).drawUnique}, {"claim", 10, (*bench).drawClaim}, {"enqueue in transaction", 2, (*bench).drawEnqueueIn},
+	{"admit", 4, (*bench).drawAdmit}, {"yield", 2, (*bench).drawYield}, {"admit missed", 2, (*bench).drawMissed},
 	{"finish", 2, (*bench).drawFinish}, {"finish with child", 3, (*bench).drawChain}, {"fail", 1, (*bench).drawFail},
 	{"retry", 4, (*bench).drawPark}, {"hand back", 4, (*bench).drawHandBack}, {"progress", 1, (*bench).drawProgress},
 	{"emit", 1, (*bench).drawEmit}, {"checkpoint", 2, (*bench).drawCheckpoint}, {"stale writes", 2, (*bench).drawStale},
@@ -147,9 +148,16 @@ func (b *bench) drawClaim(t *rapid.T) []operation {
 	return []operation{claims(podID, wants, kinds, !seldom(t, "none isolated", 3))}
 }
 
-func (b *bench) drawClaimSubjects(t *rapid.T) []operation {
-	keys := draw(t, "keys", []store.Key{{"k", "s"}}, []store.Key{{"k", "t"}, {"k", "s"}}, []store.Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}})
-	return []operation{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
+func drawKeys(t *rapid.T) []store.Key {
+	return draw(t, "keys", []store.Key{{"k", "s"}}, []store.Key{{"k", "t"}, {"k", "s"}}, []store.Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}, {"other", "t"}})
+}
+
+func (b *bench) drawAdmit(t *rapid.T) []operation { return []operation{admits(drawKeys(t)...)} }
+func (b *bench) drawYield(t *rapid.T) []operation { return []operation{yields(drawKeys(t)...)} }
+func (b *bench) drawMissed(*rapid.T) []operation  { return []operation{admitsMissed()} }
+
+func (b *bench) drawEnqueueIn(t *rapid.T) []operation {
+	return []operation{enqueuesIn(b.drawJobs(t, 3, plain))}
 }
 
 // drawLease draws a lease. It is usually valid, but sometimes it belongs to a former owner or never existed.

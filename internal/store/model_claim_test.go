@@ -25,6 +25,19 @@ func (m *model) Enqueue(podID string, list []store.NewJob) map[int64]store.Place
 	return m.insert(podID, jobs, m.places(podID, jobs))
 }
 
+// EnqueueIn is Enqueue in a transaction of the host, which takes no guards: jobs with a subject are parked as due.
+func (m *model) EnqueueIn(list []store.NewJob) map[int64]store.Place {
+	jobs, at := make([]newJob, len(list)), map[int64]store.Place{}
+	for i, n := range list {
+		jobs[i] = newJob{NewJob: n}
+		at[n.ID] = store.PlacedPending
+		if n.DelayMillis > 0 || n.Subject != "" {
+			at[n.ID] = store.PlacedParked
+		}
+	}
+	return m.insert("", jobs, at)
+}
+
 // EnqueueUnique submits a job with a unique key, and returns the job that holds the key.
 func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 	key := store.Key{n.Kind, *n.UniqueKey}
@@ -32,35 +45,38 @@ func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 		return held
 	}
 	m.keys[key] = n.ID
-	n.Starts = false
-	m.Enqueue("", []store.NewJob{n})
+	m.EnqueueIn([]store.NewJob{n})
 	return n.ID
 }
 
-// places returns where each new job is inserted, based on the existing jobs. If several new jobs have the same subject, only one runs.
+// places returns where each new job is inserted, based on the existing jobs. If several new jobs have the same subject, the most urgent one
+// gets the guard, unless the subject is taken or a waiting job comes first.
 func (m *model) places(podID string, list []newJob) map[int64]store.Place {
 	at := map[int64]store.Place{}
-	free := make([]newJob, 0, len(list))
+	best := map[store.Key]newJob{} // the job that gets the guard
+	free := func(w newJob) bool {
+		k := store.Key{w.Kind, w.Subject}
+		next := m.waitingFor(k)
+		return w.DelayMillis == 0 && (w.Subject == "" || (w.handed || !m.busy(k)) && (len(next) == 0 || next[0].Priority < w.ahead))
+	}
+	for _, w := range list {
+		k := store.Key{w.Kind, w.Subject}
+		if b, taken := best[k]; free(w) && !w.handed && (!taken || cmp.Or(cmp.Compare(b.Priority, w.Priority), cmp.Compare(w.ID, b.ID)) < 0) {
+			best[k] = w
+		}
+	}
 	for _, w := range list {
 		first := len(m.pick(func(j *modelJob) bool { return j.waits() && j.Lane == w.Lane && j.Priority >= w.ahead })) == 0
 		switch {
 		case w.DelayMillis > 0:
 			at[w.ID] = store.PlacedParked
-		case w.Starts && m.open(podID) && first && (w.handed || !m.busy(store.Key{w.Kind, w.Subject})):
-			free = append(free, w)
+		case !free(w) || w.Subject != "" && !w.handed && best[store.Key{w.Kind, w.Subject}].ID != w.ID:
+			at[w.ID] = store.PlacedWaiting
+		case w.Starts && m.open(podID) && first:
+			at[w.ID] = store.PlacedRunning
 		default:
 			at[w.ID] = store.PlacedPending
 		}
-	}
-	slices.SortFunc(free, func(a, b newJob) int { return cmp.Compare(a.ID, b.ID) })
-	taken := map[store.Key]bool{}
-	for _, w := range free {
-		k := store.Key{w.Kind, w.Subject}
-		at[w.ID] = store.PlacedRunning
-		if w.Subject != "" && !w.handed && taken[k] {
-			at[w.ID] = store.PlacedPending
-		}
-		taken[k] = true
 	}
 	return at
 }
@@ -80,8 +96,13 @@ func (m *model) insert(podID string, list []newJob, at map[int64]store.Place) ma
 		switch at[w.ID] {
 		case store.PlacedParked:
 			j.place, j.why, j.at = "parked", "scheduled", m.due(w.DelayMillis)
+		case store.PlacedWaiting:
+			j.place, j.why = "parked", "subject"
 		case store.PlacedRunning:
+			m.guard(j)
 			m.start(j, podID, "fast")
+		default:
+			m.guard(j)
 		}
 	}
 	return at
@@ -92,8 +113,7 @@ func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
 
 // start claims a pending job for a pod.
 func (m *model) start(j *modelJob, podID, path string) {
-	j.fence, j.attempt, j.pod, j.started = j.fence+1, j.attempt+1, podID, true
-	m.run(j)
+	j.fence, j.attempt, j.pod, j.started, j.claimedAt = j.fence+1, j.attempt+1, podID, true, m.now
 	m.move(j, job.Running, modelEvent{event: "job.claimed", podID: podID, fence: &[]int64{j.fence}[0], note: path})
 	if j.uniqueWhile == "pending" {
 		delete(m.keys, store.Key{j.Kind, *j.UniqueKey})
@@ -110,60 +130,78 @@ type modelClaim struct {
 	Snoozes                          int
 }
 
-type modelClaims struct {
-	Jobs []modelClaim
-	Seen int
-}
-
-// Claim claims the most urgent jobs of each lane.
-func (m *model) Claim(podID string, wants []store.Want, kinds []string, isolated bool) modelClaims {
-	var picked []*modelJob
+// Claim claims the most urgent jobs of each lane, of which at most one is isolated.
+func (m *model) Claim(podID string, wants []store.Want, kinds []string, isolated bool) (claims []modelClaim) {
+	if !m.open(podID) {
+		return nil
+	}
+	one := false // an isolated job has been claimed
 	for _, w := range wants {
 		found := m.pick(func(j *modelJob) bool {
-			return j.waits() && j.Lane == w.Lane && slices.Contains(kinds, j.Kind) && (isolated || !j.isolated) && !m.busy(j.key())
+			return j.waits() && j.Lane == w.Lane && slices.Contains(kinds, j.Kind) && (isolated || !j.isolated)
 		})
 		slices.SortFunc(found, urgency)
-		picked = append(picked, found[:min(w.N, len(found))]...)
+		for _, j := range found[:min(w.N, len(found))] {
+			if j.isolated && one {
+				continue
+			}
+			one = one || j.isolated
+			m.start(j, podID, "")
+			claims = append(claims, modelClaim{ID: j.ID, Fence: j.fence, Attempt: j.attempt, Crashes: j.crashes,
+				Priority: j.Priority, Step: j.Step, Isolated: j.isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
+				Checkpoint: j.checkpoint, Snoozes: j.snoozes})
+		}
 	}
-	return m.take(podID, picked)
+	slices.SortFunc(claims, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
+	return claims
 }
 
-// ClaimSubjects claims the most urgent job of each subject.
-func (m *model) ClaimSubjects(podID string, keys []store.Key, lanes []string) modelClaims {
-	var picked []*modelJob
+// Yield parks the pending jobs that hold the guard of a subject although another of its jobs should run first.
+func (m *model) Yield(keys []store.Key) (n int) {
 	for _, k := range keys {
-		found := m.pick(func(j *modelJob) bool {
-			return j.waits() && j.key() == k && slices.Contains(lanes, j.Lane) && !j.isolated && !m.busy(k)
-		})
-		if len(found) > 0 {
-			picked = append(picked, slices.MinFunc(found, urgency))
-		}
-	}
-	return m.take(podID, picked)
-}
-
-// take claims the picked jobs for a pod, but only one job per subject and only one isolated job.
-func (m *model) take(podID string, picked []*modelJob) modelClaims {
-	if !m.open(podID) {
-		return modelClaims{}
-	}
-	first := int64(0) // the first isolated job
-	for _, j := range picked {
-		if j.isolated && (first == 0 || j.ID < first) {
-			first = j.ID
-		}
-	}
-	claims := modelClaims{Seen: len(picked)}
-	slices.SortFunc(picked, urgency)
-	for _, j := range picked {
-		if j.isolated && j.ID != first || m.busy(j.key()) {
+		j := m.jobs[m.runs[k].job]
+		if !m.busy(k) || !j.waits() {
 			continue
 		}
-		m.start(j, podID, "")
-		claims.Jobs = append(claims.Jobs, modelClaim{ID: j.ID, Fence: j.fence, Attempt: j.attempt, Crashes: j.crashes,
-			Priority: j.Priority, Step: j.Step, Isolated: j.isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: j.checkpoint, Snoozes: j.snoozes})
+		if !slices.ContainsFunc(m.waitingFor(k), func(p *modelJob) bool {
+			return m.laneOpen(p) && (!m.laneOpen(j) || p.Priority > j.Priority)
+		}) {
+			continue
+		}
+		if m.release(j); j.at == 0 {
+			j.at = j.claimedAt
+		}
+		j.place, j.why, j.writes = "parked", "subject", 0
+		n++
 	}
-	slices.SortFunc(claims.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
-	return claims
+	return n
+}
+
+// Admit makes the first waiting job of each free subject pending. Jobs in open lanes come first. It returns the lanes of the admitted jobs.
+func (m *model) Admit(keys []store.Key) (lanes []string) {
+	for _, k := range keys {
+		list := m.waitingFor(k)
+		if open := slices.DeleteFunc(slices.Clone(list), func(j *modelJob) bool { return !m.laneOpen(j) }); len(open) > 0 {
+			list = open
+		}
+		if m.busy(k) || len(list) == 0 {
+			continue
+		}
+		j := list[0]
+		m.guard(j)
+		j.place, j.why = "live", ""
+		lanes = append(lanes, j.Lane)
+	}
+	slices.Sort(lanes)
+	return lanes
+}
+
+// waitingKeys returns all subjects for which a job waits.
+func (m *model) waitingKeys() (keys []store.Key) {
+	for _, j := range m.pick(func(j *modelJob) bool { return j.parked() && j.why == "subject" }) {
+		if !slices.Contains(keys, j.key()) {
+			keys = append(keys, j.key())
+		}
+	}
+	return keys
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,11 +32,22 @@ func cancels(id int64, stop bool) operation {
 }
 
 func nices(id int64, priority int) operation {
-	return bare(fmt.Sprintf("nice %d, %d", id, priority),
-		func(ctx context.Context, s *store.Store) error {
-			return admin.SetPriority(ctx, s, id, priority, false, "ann")
+	var keys []store.Key
+	var refused error
+	return operation{fmt.Sprintf("nice %d, %d", id, priority),
+		func(ctx context.Context, s *store.Store) (any, error) {
+			return nil, admin.SetPriority(ctx, s, id, priority, false, "ann")
 		},
-		func(m *model) error { return m.Nice(id, priority, "ann") })
+		[]func(*model) (any, error){
+			func(m *model) (any, error) {
+				if keys, refused = nil, m.Nice(id, priority, "ann"); refused == nil && m.jobs[id].Subject != "" {
+					keys = []store.Key{m.jobs[id].key()}
+				}
+				return nil, nil
+			},
+			func(m *model) (any, error) { m.Yield(keys); return nil, nil },
+			func(m *model) (any, error) { m.Admit(keys); return nil, refused },
+		}}
 }
 
 func retriesAgain(id int64) operation {
@@ -133,8 +145,24 @@ func prunesPods() operation {
 
 func promotes(limit int) operation {
 	return in(fmt.Sprintf("promote %d", limit),
-		func(ctx context.Context, s *store.Store) (int, error) { return s.Promote(ctx, limit) },
-		func(m *model) (int, error) { return m.Promote(limit), nil })
+		func(ctx context.Context, s *store.Store) (promoted, error) {
+			n, waiting, err := s.Promote(ctx, limit)
+			sortKeys(waiting)
+			return promoted{n, waiting}, err
+		},
+		func(m *model) (promoted, error) { return m.Promote(limit), nil })
+}
+
+// promoted is the result of a promotion: the number of jobs, and the subjects of those that now wait for their subject.
+type promoted struct {
+	N       int
+	Waiting []store.Key
+}
+
+func sortKeys(keys []store.Key) {
+	slices.SortFunc(keys, func(a, b store.Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
+	})
 }
 
 // changesLane changes a lane as an operator would. Heartbeats report the change.
@@ -204,6 +232,16 @@ func comesDue(id int64) operation {
 			return err
 		},
 		func(m *model) error { m.jobs[id].at = m.now; return nil })
+}
+
+// waitsForSubject makes a parked job wait for its subject, as if nobody had admitted it yet.
+func waitsForSubject(id int64) operation {
+	return bare(fmt.Sprintf("job %d waits for its subject", id),
+		func(ctx context.Context, s *store.Store) error {
+			_, err := s.Pool().Exec(ctx, `update trapeze.parked set why = 'subject' where id = $1`, id)
+			return err
+		},
+		func(m *model) error { m.jobs[id].why = "subject"; return nil })
 }
 
 // ages moves finished jobs and their history to a past day.

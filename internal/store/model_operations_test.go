@@ -95,29 +95,69 @@ func enqueuesUnique(n store.NewJob) operation {
 
 func claims(podID string, wants []store.Want, kinds []string, isolated bool) operation {
 	return in(fmt.Sprintf("claim %v of %v in %s, isolated %v", wants, kinds, podID, isolated),
-		func(ctx context.Context, s *store.Store) (modelClaims, error) {
-			return claimsOf(s.Claim(ctx, podID, wants, kinds, isolated))
+		func(ctx context.Context, s *store.Store) ([]modelClaim, error) {
+			return claimsOf(s.Claim(ctx, podID, wants, kinds, nil, isolated))
 		},
-		func(m *model) (modelClaims, error) { return m.Claim(podID, wants, kinds, isolated), nil })
+		func(m *model) ([]modelClaim, error) { return m.Claim(podID, wants, kinds, isolated), nil })
 }
 
-func claimsSubjects(podID string, keys []store.Key, lanes []string) operation {
-	return in(fmt.Sprintf("claim subjects %v of %v in %s", keys, lanes, podID),
-		func(ctx context.Context, s *store.Store) (modelClaims, error) {
-			return claimsOf(s.ClaimSubjects(ctx, podID, keys, lanes))
+func yields(keys ...store.Key) operation {
+	return in(fmt.Sprintf("yield %v", keys),
+		func(ctx context.Context, s *store.Store) (int, error) { return s.Yield(ctx, keys) },
+		func(m *model) (int, error) { return m.Yield(keys), nil })
+}
+
+func admits(keys ...store.Key) operation {
+	return in(fmt.Sprintf("admit %v", keys),
+		func(ctx context.Context, s *store.Store) ([]string, error) {
+			a, err := s.Admit(ctx, keys)
+			return lanesOf(a.Jobs), err
 		},
-		func(m *model) (modelClaims, error) { return m.ClaimSubjects(podID, keys, lanes), nil })
+		func(m *model) ([]string, error) { return m.Admit(keys), nil })
+}
+
+// admitsMissed reads a page of subjects, lets pending jobs yield, and admits others, in one transaction each.
+func admitsMissed() operation {
+	var keys []store.Key
+	return operation{"admit the missed jobs",
+		func(ctx context.Context, s *store.Store) (any, error) {
+			list, err := s.AdmitMissed(ctx)
+			return lanesOf(list), err
+		},
+		[]func(*model) (any, error){
+			func(m *model) (any, error) { keys = m.waitingKeys(); return nil, nil },
+			func(m *model) (any, error) { m.Yield(keys); return nil, nil },
+			func(m *model) (any, error) { return m.Admit(keys), nil },
+		}}
+}
+
+func lanesOf(list []store.AdmittedJob) (lanes []string) {
+	for _, j := range list {
+		lanes = append(lanes, j.Lane)
+	}
+	slices.Sort(lanes)
+	return lanes
+}
+
+func enqueuesIn(list []store.NewJob) operation {
+	return in(fmt.Sprintf("enqueue %s in a transaction of the host", asLine(list)),
+		func(ctx context.Context, s *store.Store) (places map[int64]store.Place, err error) {
+			return places, s.Tx(ctx, func(tx pgx.Tx) error {
+				places, err = store.EnqueueIn(ctx, s, tx, list)
+				return err
+			})
+		},
+		func(m *model) (map[int64]store.Place, error) { return m.EnqueueIn(list), nil })
 }
 
 // claimsOf reduces a claim's result to the fields that the model tracks.
-func claimsOf(c store.Claims, err error) (modelClaims, error) {
-	found := modelClaims{Seen: c.Seen}
+func claimsOf(c store.Claims, err error) (found []modelClaim, _ error) {
 	for _, j := range c.Jobs {
-		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
+		found = append(found, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.Isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
 			Checkpoint: string(j.Checkpoint), Snoozes: j.Snoozes})
 	}
-	slices.SortFunc(found.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return found, err
 }
 

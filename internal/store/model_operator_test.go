@@ -94,7 +94,7 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 		m.keys[key], j.uniqueWhile = id, "pending"
 	}
 	m.move(j, job.Pending, modelEvent{event: "job.operator_retry", actor: actor, fence: &[]int64{j.fence}[0]})
-	j.place, j.at, j.retries, j.attempt, j.crashes, j.writes = "live", m.now, j.retries+1, 0, 0, 0
+	j.place, j.why, j.at, j.retries, j.attempt, j.crashes, j.writes = "parked", "scheduled", m.now, j.retries+1, 0, 0, 0
 	j.pod, j.outcome, j.reason, j.result, j.failure, j.old = "", "", "", "", "", false
 	j.class, j.code, j.finished = "", "", false
 	return []int64{id}, nil
@@ -149,7 +149,6 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 		event := eventOf(j.lease(), "job.recovered")
 		event.level, event.note = "warn", number(j.crashes)
 		if !j.cancel && j.crashes < limit {
-			m.rest(j)
 			m.move(j, job.Pending, event)
 			j.pod, j.attempt, j.at = "", j.attempt-1, 0
 			j.isolated = j.crashes >= min(2, limit-1)
@@ -181,7 +180,7 @@ type modelBeat struct {
 // Heartbeat renews a lease and returns the response to the pod.
 func (m *model) Heartbeat(podID string, draining bool) modelBeat {
 	b := modelBeat{Open: m.open(podID), Paused: m.paused}
-	b.Due = len(m.pick((*modelJob).parked)) > 0
+	b.Due = len(m.pick(func(j *modelJob) bool { return j.parked() && j.why != "subject" })) > 0
 	for other, p := range m.pods {
 		b.Peers = b.Peers || other != podID && !p.closed
 	}
@@ -205,16 +204,32 @@ func (b *modelBeat) sort() {
 	})
 }
 
-// Promote moves due parked jobs to live.
-func (m *model) Promote(limit int) int {
-	due := m.pick(func(j *modelJob) bool { return j.parked() && j.at <= m.now })
+// Promote makes due parked jobs pending. A job whose subject is taken, or for which a job that comes first waits, stays parked.
+func (m *model) Promote(limit int) (p promoted) {
+	due := m.pick(func(j *modelJob) bool { return j.parked() && j.why != "subject" && j.at <= m.now })
 	slices.SortFunc(due, func(a, b *modelJob) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID)) })
 	due = due[:min(limit, len(due))]
+	best := map[store.Key]*modelJob{}
 	for _, j := range due {
-		j.place, j.why = "live", ""
-		m.move(j, job.Pending, modelEvent{event: "job.promoted", fence: &[]int64{j.fence}[0]})
+		k := j.key()
+		next := m.waitingFor(k)
+		if j.Subject != "" && !m.busy(k) && (len(next) == 0 || urgency(j, next[0]) < 0) && (best[k] == nil || urgency(j, best[k]) < 0) {
+			best[k] = j
+		}
 	}
-	return len(due)
+	for _, j := range due {
+		m.move(j, job.Pending, modelEvent{event: "job.promoted", fence: &[]int64{j.fence}[0]})
+		if j.Subject != "" && best[j.key()] != j {
+			j.why = "subject"
+			p.Waiting = append(p.Waiting, j.key())
+			continue
+		}
+		m.guard(j)
+		j.place, j.why = "live", ""
+	}
+	sortKeys(p.Waiting)
+	p.N = len(due)
+	return p
 }
 
 // Forget deletes the jobs that ended in the given state on a past day, except those whose results may still be read. If there are no such

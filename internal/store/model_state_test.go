@@ -32,7 +32,8 @@ type modelJob struct {
 	place                       string
 	state                       job.State
 	why                         string // why the job is parked
-	at                          int64  // in live, when the job became ready; in parked, when it becomes due
+	at                          int64  // in live, when the job became ready; in parked, when it becomes or became due
+	claimedAt                   int64  // when the job was last claimed
 	fence                       int64
 	pod                         string
 	eventNo, attempt, crashes   int
@@ -50,9 +51,11 @@ type modelJob struct {
 	old                         bool // the job ended on a day that retention may drop
 }
 
+// modelRun is the guard of a subject while its state is running, and the subject's latest run after that.
 type modelRun struct {
-	job, fence int64
-	state      string
+	job      int64
+	state    string
+	previous int64 // the latest run until the guard's holder starts, or 0
 }
 
 type grave struct {
@@ -135,8 +138,27 @@ func (m *model) held(l job.Lease) *modelJob {
 // open reports whether a pod has a row that is not closed.
 func (m *model) open(podID string) bool { p := m.pods[podID]; return p != nil && !p.closed }
 
-// busy reports whether a job of this kind and subject is running.
+// busy reports whether a job holds the guard of this kind and subject.
 func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
+
+// waitingFor returns the parked jobs that wait for a subject, the most urgent first.
+func (m *model) waitingFor(k store.Key) []*modelJob {
+	list := m.pick(func(j *modelJob) bool { return j.parked() && j.why == "subject" && j.key() == k })
+	slices.SortFunc(list, urgency)
+	return list
+}
+
+// laneOpen reports whether a job's lane is open.
+func (m *model) laneOpen(j *modelJob) bool { l := m.lanes[j.Lane]; return l.Enabled && !l.Drained }
+
+// current returns the latest run of a subject, or 0.
+func (m *model) current(k store.Key) int64 {
+	r := m.runs[k]
+	if j := m.jobs[r.job]; r.state == "running" && !(j != nil && j.runs()) {
+		return r.previous
+	}
+	return r.job
+}
 
 // move changes a job's state and records an event. It panics on a transition that job/state.go does not allow: the model is then wrong, and
 // so is a store that agrees with it.
@@ -167,17 +189,29 @@ func (m *model) podEvent(podID, event, level, text string) {
 	m.events = append(m.events, modelEvent{event: event, podID: podID, level: level, text: text, actor: "system"})
 }
 
-// run reserves the subject of a job that starts.
-func (m *model) run(j *modelJob) {
+// guard gives a subject's guard to a job that becomes pending.
+func (m *model) guard(j *modelJob) {
 	if j.Subject != "" {
-		m.runs[j.key()] = modelRun{j.ID, j.fence, "running"}
+		m.runs[j.key()] = modelRun{j.ID, "running", m.runs[j.key()].job}
 	}
 }
 
 // rest frees the subject of a job that is no longer running. The row still points to the latest run.
 func (m *model) rest(j *modelJob) {
 	if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID {
-		m.runs[j.key()] = modelRun{r.job, r.fence, "ended"}
+		r.state = "ended"
+		m.runs[j.key()] = r
+	}
+}
+
+// release gives back the guard of a pending job. The run before it is the latest one again, if that job still exists.
+func (m *model) release(j *modelJob) {
+	switch r := m.runs[j.key()]; {
+	case j.Subject == "":
+	case m.jobs[r.previous] != nil:
+		m.runs[j.key()] = modelRun{job: r.previous, state: "ended"}
+	default:
+		delete(m.runs, j.key())
 	}
 }
 
@@ -185,6 +219,8 @@ func (m *model) rest(j *modelJob) {
 func (m *model) end(j *modelJob, to job.State, outcome job.OutcomeStatus, reason job.Reason, e modelEvent) {
 	if j.runs() {
 		m.rest(j)
+	} else if j.live() {
+		m.release(j)
 	}
 	m.move(j, to, e)
 	j.place, j.outcome, j.reason = "done", outcome, reason

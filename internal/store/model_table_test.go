@@ -24,9 +24,9 @@ select json_build_array('job', id, kind, lane, subject, state, is_current, prior
 from trapeze.job
 union all select json_build_array('live', lane, row_number() over (partition by lane order by priority desc, ready_at, id),
 	id, isolated, unique_while, writes, ready_at = 'epoch')::text from trapeze.live
-union all select json_build_array('parked', row_number() over (order by run_after, id), id, isolated, unique_while)::text
+union all select json_build_array('parked', row_number() over (order by run_after, id), id, why, isolated, unique_while)::text
 from trapeze.parked
-union all select json_build_array('run', kind, subject, job_id, fence, state)::text from trapeze.current_runs
+union all select json_build_array('run', kind, subject, job_id, state, previous_job)::text from trapeze.current_runs
 union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
 union all select json_build_array('cancel', job_id, fence, pod, reason)::text from trapeze.cancel_requests
 union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
@@ -39,7 +39,19 @@ union all select json_build_array('event', coalesce(job, 0), case when job is nu
 	event, pod, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count', fields->>'error_code'))::text
 from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
-where not exists (select from trapeze.job v where v.id = j.id)`
+where not exists (select from trapeze.job v where v.id = j.id)
+union all select json_build_array('broken', b.rule, b.id)::text from (` + brokenRulesSQL + `) b`
+
+// brokenRulesSQL lists the jobs that break a rule of admission. The model cannot break these rules without notice, because its table has no
+// such lines.
+const brokenRulesSQL = `
+select 'a job is in exactly one of live, parked and done' as rule, j.id from trapeze.jobs j
+where (select count(*) from (select id from trapeze.live union all select id from trapeze.parked union all select id from trapeze.done) p where p.id = j.id) <> 1
+union all select 'a live job with a subject holds its guard', l.id from trapeze.live l where l.subject <> '' and not exists (
+	select from trapeze.current_runs c where c.kind = l.kind and c.subject = l.subject and c.job_id = l.id and c.state = 'running')
+union all select 'the job of a guard is live', c.job_id from trapeze.current_runs c where c.state = 'running' and not exists (
+	select from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject)
+union all select 'only a job with a subject waits for it', p.id from trapeze.parked p where p.why = 'subject' and p.subject = ''`
 
 // table reads the database's contents.
 func table(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
@@ -85,10 +97,10 @@ func (m *model) table() []string {
 	parked := m.pick((*modelJob).parked)
 	slices.SortStableFunc(parked, func(a, b *modelJob) int { return cmp.Compare(a.at, b.at) })
 	for i, j := range parked {
-		add("parked", i+1, j.ID, j.isolated, none(j.uniqueWhile))
+		add("parked", i+1, j.ID, j.why, j.isolated, none(j.uniqueWhile))
 	}
 	for k, r := range m.runs {
-		add("run", k.Kind, k.Subject, r.job, r.fence, r.state)
+		add("run", k.Kind, k.Subject, r.job, r.state, noID(r.previous))
 	}
 	for k, id := range m.keys {
 		add("unique", k.Kind, k.Subject, id)
@@ -123,7 +135,7 @@ func (m *model) row(j *modelJob) []any {
 	if j.progress != nil {
 		p = *j.progress
 	}
-	return []any{j.ID, j.Kind, j.Lane, j.Subject, j.state, m.runs[j.key()].job == j.ID, j.Priority, j.attempt,
+	return []any{j.ID, j.Kind, j.Lane, j.Subject, j.state, j.Subject != "" && m.current(j.key()) == j.ID, j.Priority, j.attempt,
 		j.crashes, j.fence, 1 + j.retries, none(j.pod), j.PipelineID, j.ParentID, j.Step, string(j.Args), none(j.result), none(string(j.outcome)),
 		none(reason), none(j.failure), p.Done, p.Total, p.Message, j.UniqueKey, j.Submitter, j.started, j.done(), j.cancel, j.eventNo, none(j.class),
 		none(j.code)}
@@ -135,6 +147,13 @@ func none(s string) any {
 		return nil
 	}
 	return s
+}
+
+func noID(id int64) any {
+	if id == 0 {
+		return nil
+	}
+	return id
 }
 
 func asLine(fields ...any) string {

@@ -109,7 +109,7 @@ func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 		delete from trapeze.jobs; delete from trapeze.live; delete from trapeze.parked; delete from trapeze.done;
 		delete from trapeze.current_runs; delete from trapeze.unique_keys; delete from trapeze.submissions;
 		delete from trapeze.job_progress; delete from trapeze.cancel_requests; delete from trapeze.pods;
-		delete from trapeze.job_events; delete from trapeze.lanes; update trapeze.queue_state set paused = false;
+		delete from trapeze.job_events; delete from trapeze.lanes; update trapeze.admission set kind = '', subject = ''; update trapeze.queue_state set paused = false;
 		insert into trapeze.lanes (name) values ('default'), ('side')`)
 	if err != nil {
 		t.Fatalf("empty the tables: %v", err)
@@ -203,6 +203,7 @@ func (b *bench) settle() {
 	b.try(promotes(1000))
 	everywhere := []store.Want{{Lane: "default", N: 1000}, {Lane: "side", N: 1000}}
 	for n := len(b.m.jobs) + 1; ; n-- {
+		b.try(admitsMissed())
 		b.try(claims(last, everywhere, []string{"k", "other"}, true))
 		var ends []store.Ending
 		for _, j := range b.m.pick((*modelJob).runs) {

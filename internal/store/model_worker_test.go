@@ -87,7 +87,6 @@ func (m *model) HandBack(podID string, claims []job.Lease, why string) map[int64
 		}
 		event := eventOf(l, "job.handed_back")
 		event.text = why
-		m.rest(j)
 		m.move(j, job.Pending, event)
 		j.pod, j.attempt = "", j.attempt-1
 		back[j.ID] = true

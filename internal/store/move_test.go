@@ -29,7 +29,7 @@ func TestMoveOrderAndLockedJobs(t *testing.T) {
 	w.is.Equal([]int{moved, skipped}, []int{1, 0})
 
 	podID := w.pod("a")
-	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then in order of submission
 	moved, _, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "other", To: "default"}, "ann")

@@ -65,71 +65,54 @@ const (
 	PlacedRunning Place = "running" // started on insert by this pod, with fence 1
 	PlacedPending Place = "pending"
 	PlacedParked  Place = "parked"
+	PlacedWaiting Place = "waiting" // parked until its subject is free; the caller must call [Store.Admit]
 	// PlacedAwaiting means that the job is parked until it is approved.
 	PlacedAwaiting Place = "awaiting_approval"
 )
 
-// stillOpen is the condition that a pod's row is open, for statements that look up the row by its key. It is written so that it does not
-// imply the predicate of the pods_open index. Otherwise, the planner might use that index to read all open pods' rows, including their dead
-// versions.
-const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
-
 // placeParts returns the CTEs that all statements that insert jobs share. They read the input_jobs CTE. They insert each of its rows into
-// jobs and into either live (pending or started on insert) or parked, and write its events. The order is input_jobs → may → born_runs →
+// jobs and into either live (pending or started on insert) or parked, and write its events. The order is input_jobs → may → guarded →
 // placed, and the other CTEs read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
-// A row starts on insert only if all of these conditions hold:
+// A row becomes pending only if its subject is free: either its parent hands over the guard, or the row takes it. Otherwise, the row is
+// parked until [Store.Admit] admits it. A row does not take the guard either if a parked job of the subject comes first. If two
+// jobs are equally urgent, the next step of a job comes first.
+//
+// A row that may be pending starts on insert only if all of these conditions hold:
 //   - It requests to start on insert.
 //   - Its pod's row is open, because recovery searches for a closed pod's jobs only for a limited time.
 //   - No pending job in its lane has a rank, which is the negated priority, up to its ahead value. The search ends at the first pending row
 //     in live_for_claim.
-//   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.
-//
-// The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
-// table. A statement that sees a running row in its snapshot does not try to insert another one. Rows are inserted in key order, so that
-// two statements cannot wait for each other. A reserved subject's ended runs are deleted.
 //
 // A row that needs approval is always parked; its run_after is the time at which it would have become due.
 func placeParts(ahead string) string {
-	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
+	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", takeGuards("may"), placePlaced, placeRows)
 }
 
-// placeWaiting is used instead of placeParts if no row of the input_jobs CTE requests to start on insert.
+// placeWaiting is used instead of placeParts in a transaction of the host application. Such a transaction takes no guards, because all
+// other submissions for the subject would then wait for it. A job with a subject is parked as due, and is promoted after the commit.
 const placeWaiting = `placed as materialized (
-	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from input_jobs w
+	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 or w.subject <> '' then 'parked' else 'pending' end as place
+	from (select * from input_jobs offset 0) w
 ), ` + placeRows
 
-// mayStart returns the query that decides, for each row of the input_jobs CTE, whether it can start on insert. Plan: one probe each of pods,
-// live_for_claim and current_runs_one_running for each row that requests it.
+// mayStart returns the query that decides, for each row of the input_jobs CTE, whether it may be pending and whether it can start on insert.
+// Plan: one probe each of current_runs_one_running and parked_for_subject for each row with a subject, and of pods and live_for_claim for
+// each row that requests to start.
 func mayStart(ahead string) string {
-	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
-		and exists (select from trapeze.pods where id = w.pod and ` + stillOpen + `)
-		and not exists (` + ahead + `)
-		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
-			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free
-	from input_jobs w`
+	return `w.*, w.delay_ms = 0 and not w.approval and (w.subject = ''
+		or (w.handed or ` + guardFree + `) and coalesce(` + firstWaiting("(-p.priority) > w.ahead") + `, true)) as free,
+	w.starts and exists (select from trapeze.pods where id = w.pod and ` + stillOpen + `)
+		and not exists (` + ahead + `) as first
+	from (select i.*, now() as run_after from input_jobs i offset 0) w`
 }
 
 const (
-	// placeRuns reserves the subjects of the rows in the may CTE that can start. Plan: one insert per subject.
-	placeRuns = `born_runs as (
-	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
-	select kind, subject, id, 1, 'running' from may where free and subject <> '' and not handed order by kind, subject, id
-	on conflict (kind, subject) where state = 'running' do nothing
-	returning kind, subject, job_id
-)`
-
-	// placeSuperseded deletes the ended runs of the subjects in born_runs. Plan: current_runs_of_subject.
-	placeSuperseded = `superseded as (
-	delete from trapeze.current_runs c using born_runs r
-	where c.kind = r.kind and c.subject = r.subject and c.state = 'ended'
-)`
-
-	// placePlaced decides where to insert each row of the may CTE. A row that can start is started if born_runs has reserved its subject.
+	// placePlaced decides where to insert each row of the may CTE.
 	placePlaced = `placed as materialized (
 	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
-		when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then 'running'
-		else 'pending' end as place
+		when not (m.free and (m.subject = '' or m.handed or m.id in (select job_id from guarded))) then 'waiting'
+		when m.first then 'running' else 'pending' end as place
 	from may m
 )`
 
@@ -158,9 +141,9 @@ const (
 )`
 	placeParked = `new_parked as (
 	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
-	select id, case when approval then 'approval' else 'scheduled' end, now() + delay_ms * interval '1 millisecond', 1, priority,
-		unique_while, lane, kind, subject
-	from placed where place in ('parked', 'awaiting_approval')
+	select id, case place when 'awaiting_approval' then 'approval' when 'waiting' then 'subject' else 'scheduled' end,
+		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject
+	from placed where place in ('parked', 'awaiting_approval', 'waiting')
 )`
 	placeEvents = `new_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, actor, fields)
@@ -174,14 +157,14 @@ const (
 )`
 )
 
-// goesAhead selects the jobs ahead of a job in its lane. goesAheadSince reads only jobs that became ready after a given time, for the same
-// reason as [claimSinceSQL].
+// goesAhead selects the jobs ahead of a next step in its lane. goesAheadInRanges selects those ahead of a submission, and skips what lies before
+// the lane's marks (see [readRanges]).
 const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
-	goesAheadSince = `select from ` + AllRanks + ` cross join lateral (select from trapeze.live l
-			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= @since::timestamptz and l.state = 'pending' limit 1) l
-			where rank <= w.ahead`
+	goesAheadInRanges = `select from generate_series(1, cardinality(@from_ranks::int[])) as i cross join lateral (select from trapeze.live l
+			where l.lane = w.lane and ((-l.priority), l.ready_at) >= ((@from_ranks::int[])[i], (@from_times::timestamptz[])[i])
+				and (-l.priority) <= least((@to_ranks::int[])[i], w.ahead) and l.state = 'pending' limit 1) l`
 )
 
 // newJobArrays lists the array arguments for new jobs, and newJobColumns the names of their columns.
@@ -305,7 +288,7 @@ func int4(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32)))
 
 func placeOf(s string) (Place, error) {
 	switch p := Place(s); p {
-	case PlacedRunning, PlacedPending, PlacedParked, PlacedAwaiting:
+	case PlacedRunning, PlacedPending, PlacedParked, PlacedWaiting, PlacedAwaiting:
 		return p, nil
 	}
 	return "", fmt.Errorf("unknown place %q", s)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A mark covers all ranks. Claims and submissions that start at a mark still find a job whose priority has since changed.
+// A mark holds for its rank only. Claims and submissions that start at a mark still find a job whose priority has since changed.
 func TestMarkAfterPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -22,16 +22,17 @@ func TestMarkAfterPriorityChange(t *testing.T) {
 	w.ready(ids[0], 2*time.Hour)
 	w.ready(ids[1], 3*time.Hour)
 	w.ready(ids[2], time.Hour)
-	marks, _, err := w.Marks(w.ctx(), map[string]time.Time{"default": {}}, []string{"k"}, 0)
+	marks, _, err := w.Marks(w.ctx(), map[string][]store.Mark{"default": {{Rank: -10}, {Rank: 100}}}, []string{"k"}, 0)
 	w.is.NoErr(err)
-	mark := marks["default"]
+	from := marks["default"]
+	w.is.True(len(from) >= 2)
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[1], 100, false, "ann"))
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[0], -100, false, "ann"))
 	n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = 99, true })
-	e, err := w.EnqueueSince(w.ctx(), podID, n, mark)
+	e, err := w.EnqueueFrom(w.ctx(), podID, n, from)
 	w.is.NoErr(err)
 	w.is.Equal(e.Places[n[0].ID], store.PlacedPending) // the job with the new priority goes first
-	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Marks: from}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
 }
@@ -131,6 +132,7 @@ func TestConcurrentDeleteAndRetry(t *testing.T) {
 		}
 		w.is.Equal(again, []int64{id})
 		w.is.True(errors.Is(gone, job.ErrNotTerminal))
+		w.promote(1)
 		w.end(podID, ending(w.one(podID)))
 		_, err := admin.Delete(w.ctx(), w.Store, id, "ann")
 		w.is.NoErr(err)

@@ -39,9 +39,9 @@ func TestSingleJobInsertRows(t *testing.T) {
 					continue // a job in the host's transaction cannot request to start on insert
 				}
 				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(podID)
-			case !since.IsZero():
-				one, all = enqueueOneSinceSQL, enqueueSinceSQL
-				by, byAll = append(by, args{{"since", since}}...), append(byAll, args{{"since", since}}...)
+			default:
+				_, _, ranges := readRanges([]Mark{{Rank: -n.Priority, Since: since}})
+				by, byAll = append(by, ranges...), append(byAll, ranges...)
 			}
 			answer, rows := written(t, tx, one, by)
 			wanted, rowsWanted := written(t, tx, all, byAll)

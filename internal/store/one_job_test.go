@@ -36,7 +36,7 @@ func (c scene) rows(t *testing.T, tx pgx.Tx) (podID string) {
 	subject, while := "", (*string)(nil)
 	if c.subject {
 		subject = "s"
-		run(true, `insert into trapeze.current_runs values ('k', 's', $1, 3, 'running')`, oneID)
+		run(true, `insert into trapeze.current_runs values ('k', 's', $1, 'running')`, oneID)
 	}
 	if c.unique {
 		while = Some("active")

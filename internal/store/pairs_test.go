@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"slices"
@@ -23,7 +24,7 @@ var (
 	theNet   = bootOf(4)
 )
 
-// pairOperation is one of fourteen operations. The test runs each pair of them on the same row.
+// pairOperation is one of sixteen operations. The test runs each pair of them on the same row.
 type pairOperation struct {
 	name      string
 	from      []string // states of the row in which the operation writes something if it comes first
@@ -32,7 +33,7 @@ type pairOperation struct {
 }
 
 var pairOperations = []pairOperation{
-	{"claim", []string{"pending"}, true, func(_ *bench, first bool) operation {
+	{"claim", []string{"pending", "outranked"}, true, func(_ *bench, first bool) operation {
 		podID := bootOf(3)
 		if first {
 			podID = theLease.Pod // only the fence then distinguishes the old claim from the new one
@@ -49,18 +50,23 @@ var pairOperations = []pairOperation{
 		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})
 	}},
 	{"retry", []string{"running", "closed"}, false, func(*bench, bool) operation { return parks(theLease, "retry", 0) }},
-	{"cancel", []string{"pending", "running", "closed", "parked"}, false, func(*bench, bool) operation { return cancels(1, false) }},
-	{"stop", []string{"pending", "running", "running anew", "cancelling", "parked"}, false, func(*bench, bool) operation { return cancels(1, true) }},
-	{"nice", []string{"pending", "parked"}, false, func(*bench, bool) operation { return nices(1, 50) }},
+	{"cancel", []string{"pending", "running", "closed", "parked", "waiting", "outranked"}, false, func(*bench, bool) operation { return cancels(1, false) }},
+	{"stop", []string{"pending", "running", "running anew", "cancelling", "parked", "waiting", "outranked"}, false, func(*bench, bool) operation { return cancels(1, true) }},
+	{"nice", []string{"pending", "parked", "waiting", "outranked"}, false, func(*bench, bool) operation { return nices(1, 50) }},
 	{"operator retry", []string{"failed", "cancelled"}, false, func(*bench, bool) operation { return retriesAgain(1) }},
 	{"recover", []string{"lapsed", "closed", "closed, cancelling"}, true, func(*bench, bool) operation { return recovers(theNet, theLease.Pod) }},
 	{"hand back", []string{"running", "closed"}, false, func(*bench, bool) operation { return handsBack(theLease.Pod, theLease) }},
 	{"promote", []string{"parked"}, true, func(*bench, bool) operation { return promotes(10) }},
+	{"admit", []string{"waiting"}, true, func(*bench, bool) operation { return admits(store.Key{"k", "s"}) }},
+	{"yield", []string{"outranked"}, true, func(*bench, bool) operation { return yields(store.Key{"k", "s"}) }},
 	{"lane change", []string{"running", "running anew", "pending"}, false, func(_ *bench, first bool) operation {
 		return changesLane(store.Lane{Name: "default", SlotsPerPod: ptr(1), Enabled: first, Drained: !first})
 	}},
 	{"retention", []string{"ended"}, false, func(*bench, bool) operation { return forgets(job.Succeeded) }},
 }
+
+// outranking is a more urgent job of the same subject, which waits.
+var outranking = store.NewJob{ID: 900, Kind: "k", Lane: "default", Subject: "s", Args: json.RawMessage(`1`), Priority: 90, Submitter: "ann", Actor: "ann"}
 
 // begin lists the operations that take the row from running on pod 1 to the state in which each test begins.
 var begin = map[string][]operation{
@@ -75,6 +81,8 @@ var begin = map[string][]operation{
 	"failed":             {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})},
 	"cancelled":          {cancels(1, true)},
 	"parked":             {parks(theLease, "retry", 0)},
+	"waiting":            {parks(theLease, "retry", 0), waitsForSubject(1)},
+	"outranked":          {handsBack(theLease.Pod, theLease), enqueues(theLease.Pod, []store.NewJob{outranking})},
 	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
@@ -122,7 +130,7 @@ func TestOperationPairsOnSameRow(t *testing.T) {
 			}
 		}
 	}
-	is.Equal(n, 14)
+	is.Equal(n, 16)
 	is.Equal(len(unordered), n*(n+1)/2) // every pair of operations has run
 	is.Equal(len(ran.pairs), pairs)     // in the long test run, every pair has run in both orders
 	cases := 0

@@ -70,31 +70,47 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 	return due[0], nil
 }
 
-// promoteSQL moves due jobs to live, in the order in which they became due. Their ready_at is set to their due time, so that they keep
-// their position even if they are promoted late. Plan: Index Scan on parked_for_promotion that stops at the limit.
+// promoteSQL makes due parked jobs pending, in the order in which they became due. Their ready_at is set to their due time, so that they keep
+// their position even if they are promoted late. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
+// subject; its row is replaced, so that an admission that has skipped the locked row finds the new one. Plan: Index Scan on
+// parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of current_runs_one_running and parked_for_subject.
 var promoteSQL = newStatement(`
 with due as materialized (
-	select p.id from trapeze.parked p
+	select p.id, p.kind, p.subject, p.priority, p.run_after from trapeze.parked p
 	where p.why in ('scheduled', 'retry', 'snooze') and p.run_after <= now()
 	order by p.run_after, p.id limit @limit for update skip locked
-), moved as (
-	delete from trapeze.parked p using due d where p.id = d.id returning p.*
+), may as materialized (
+	select w.*, w.subject = '' or `, guardFree, ` and coalesce(
+		`, firstWaiting("((-p.priority), p.run_after, p.id) > ((-w.priority), w.run_after, w.id)"), `, true) as free
+	from due w
+), `, takeGuards("may"), `, moved as (
+	delete from trapeze.parked p using due d where p.id = d.id
+	returning p.*, p.subject = '' or p.id in (select job_id from guarded) as admitted
 ), placed as (
-	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, state,
-		unique_while, lane, kind, subject)
-	select id, run_after, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, 'pending',
-		unique_while, lane, kind, subject from moved
+	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
+	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject
+	from moved where admitted
+), waits as (
+	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
+	select 'subject', run_after, id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject
+	from moved where not admitted
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.promoted' from moved
 )
-select count(*) from moved`)
+select case when admitted then '' else kind end, subject from moved`)
 
-// Promote makes at most limit due parked jobs pending, and returns how many it promoted.
-func (s *Store) Promote(ctx context.Context, limit int) (int, error) {
-	n, err := run(ctx, s, pgx.RowTo[int], promoteSQL, args{{"limit", limit}})
+// Promote makes at most limit due parked jobs pending, and returns how many it has read. It also returns the subjects of those that now wait for
+// their subject; call [Store.Yield] and [Store.Admit] for them.
+func (s *Store) Promote(ctx context.Context, limit int) (n int, waiting []Key, err error) {
+	moved, err := run(ctx, s, pgx.RowToStructByPos[Key], promoteSQL, args{{"limit", limit}})
 	if err != nil {
-		return 0, fmt.Errorf("promote: %w", err)
+		return 0, nil, fmt.Errorf("promote: %w", err)
 	}
-	return n[0], nil
+	for _, k := range moved {
+		if k.Kind != "" {
+			waiting = append(waiting, k)
+		}
+	}
+	return len(moved), waiting, nil
 }

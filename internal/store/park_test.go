@@ -47,13 +47,16 @@ func TestConcurrentPromotions(t *testing.T) {
 		w.put(func(n *store.NewJob) { n.DelayMillis = 1 })
 	}
 	w.exec(`update trapeze.parked set run_after = now() - interval '1 s'`)
-	promote := func() (int, error) { return w.Promote(w.ctx(), 30) }
+	promote := func() (n int, err error) {
+		n, _, err = w.Promote(w.ctx(), 30)
+		return n, err
+	}
 	x, y := async(promote), async(promote)
 	nx, err := x()
 	w.is.NoErr(err)
 	ny, err := y()
 	w.is.NoErr(err)
-	n, err := w.Promote(w.ctx(), 100)
+	n, _, err := w.Promote(w.ctx(), 100)
 	w.is.NoErr(err)
 	w.is.Equal(nx+ny+n, 50)
 	w.is.Equal(len(w.claims(podID, 100)), 50)

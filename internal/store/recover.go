@@ -110,7 +110,7 @@ const (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
 	from hit h where l.id = any(array[h.id]) and not h.cancel_requested and h.crashes < h.max_crashes
-	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
+	returning l.id, l.fence, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
 )`
 
 	// recoverGone and recoverDone end the remaining jobs in the hit CTE. Plan: live_pkey; an insert.
@@ -131,12 +131,10 @@ const (
 	from gone
 )`
 
-	// recoverRuns ends the runs for the subjects in the again and gone CTEs. Plan: current_runs_of_subject.
-	recoverRuns = `over as materialized (
-	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
-), ended_runs as (
-	update trapeze.current_runs c set state = 'ended' from over r
-	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
+	// recoverRuns frees the guards of the jobs in the gone CTE. A job in the again CTE keeps its guard. Plan: current_runs_of_subject.
+	recoverRuns = `ended_runs as (
+	update trapeze.current_runs c set state = 'ended' from gone g
+	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
 	// recoverEvents writes the events for the jobs in the again and gone CTEs.

@@ -41,6 +41,7 @@ func TestConcurrentPipelineRetriesAndCancel(t *testing.T) {
 		after := w.at(id)
 		w.is.Equal(after.Fence, before.Fence) // a retry is not a claim
 		// The pod dies with its claim, and a recovery and a retry run concurrently.
+		w.promote(1)
 		c := w.one(a)
 		w.is.Equal(c.Fence, before.Fence+1)
 		w.lapse(a)

@@ -42,6 +42,7 @@ func TestRetentionOfRetriedJob(t *testing.T) {
 	_, err = forgotten()
 	w.is.NoErr(err)
 	w.is.Equal(w.at(id).State, job.Pending)
+	w.promote(1)
 	_, ok := w.end(podID, ending(w.one(podID)))
 	w.is.True(ok)
 	w.is.Equal(w.at(id).State, job.Succeeded)

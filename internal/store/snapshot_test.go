@@ -21,7 +21,7 @@ func TestClaimSnapshotRowTouched(t *testing.T) {
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
 			claim := async(func() (store.Claims, error) {
-				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(podID))
+				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead, first, last"), fiveOf(podID))
 			})
 			w.waiting(1) // the statement has taken its snapshot but has not read a row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: podID}, "a former owner's"))
@@ -41,13 +41,13 @@ func TestClaimSnapshotJobTaken(t *testing.T) {
 	ids := w.put(about("s"), about("t"), plain)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	claim := async(func() (store.Claims, error) {
-		return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(a))
+		return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead, first, last"), fiveOf(a))
 	})
 	w.waiting(1)
 	taken := w.one(b)
 	w.is.Equal(taken.ID, ids[0])
 	w.end(b, ending(taken))
-	next := w.one(b) // the run of this job has not ended
+	next := w.one(b) // this job has not ended
 	w.is.Equal(next.ID, ids[1])
 	again := w.put(about("t"))
 	release(false)
@@ -89,7 +89,7 @@ func TestFinishSnapshotSubjectTaken(t *testing.T) {
 	w.put(plain)
 	c := w.one(a)
 	child := w.new(then(c, about("s")))[0]
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 's', -1, 1, 'running')`)
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 's', -1, 'running')`)
 	finish := async(func() (map[int64]store.Ended, error) {
 		return w.Finish(context.Background(), a, []store.Ending{endingWith(c, child)})
 	})
@@ -104,7 +104,9 @@ func TestFinishSnapshotSubjectTaken(t *testing.T) {
 
 // fiveOf returns the arguments for claiming five jobs.
 func fiveOf(podID string) store.Args {
-	return store.By("pod", podID, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "kinds", []string{"k"}, "isolated", true)
+	return store.By("pod", podID, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "kinds", []string{"k"},
+		"short", []string(nil), "isolated", true, "stream", 0, "firsts", []int32{1}, "lasts", []int32{1}, "from_ranks", []int32{-100},
+		"from_times", []time.Time{{}}, "to_ranks", []int32{100})
 }
 
 // gated returns a copy of the statement whose first row source waits for advisory lock 7, after the statement has taken its snapshot.

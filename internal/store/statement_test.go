@@ -27,7 +27,8 @@ func TestForeignStatementArguments(t *testing.T) {
 func TestArgumentBindingAllocations(t *testing.T) {
 	var c columns
 	c.add(NewJob{ID: 1})
-	by := append(c.named(nil), args{{"pod", nil}}...)
+	_, _, by := readRanges(nil)
+	by = append(c.named(by), args{{"pod", nil}}...)
 	if n := testing.AllocsPerRun(100, func() { _, _ = enqueueSQL.bind(by) }); n > 1 {
 		t.Errorf("%v allocations", n)
 	}

@@ -29,7 +29,7 @@ func TestStopDuringPriorityChange(t *testing.T) {
 		})
 		claimed := async(func() (store.Claims, error) {
 			for {
-				found, err := w.Claim(context.Background(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+				found, err := w.Claim(context.Background(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
 				if err != nil || len(found.Jobs) > 0 || w.count(`select count(*) from trapeze.live`) == 0 {
 					return found, err
 				}

@@ -3,6 +3,7 @@
 // nothing about handlers or goroutines. Its methods are safe for concurrent use.
 //
 //	claim.go                              takes pending jobs for a pod
+//	admit.go                              makes jobs pending whose subject has become free
 //	enqueue.go, enqueue_finish_one.go     insert jobs and start them at once if a slot is free; new_job.go decides where a new job goes
 //	finish.go, finish_group.go, park.go   write a handler's outcome with the next step, or a retry
 //	heartbeat.go                          renews a pod's lease and delivers commands
@@ -12,6 +13,25 @@
 // Every write for a claim carries its lease and matches the row of live by id, fence and pod. A pod that has lost the claim can only add an
 // event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id,
 // current_runs by (kind, subject). Statements refer to the schema as trapeze; [New] replaces that with the configured name.
+//
+// To change the claim, placement, admission or the poll's search for missed work, one must know sixteen ideas:
+//
+//  1. The table is the state: pending in live may run, parked may not, and says why.
+//  2. Lanes are read in the order of one index: rank, ready time, id.
+//  3. SKIP LOCKED: nobody waits for a row that another pod is about to change.
+//  4. The fence rises with each claim; every write checks fence and pod.
+//  5. A closed, drained or superseded pod claims nothing; recovery returns what it held.
+//  6. A claim takes only kinds that the pod handles.
+//  7. A low-water mark for each lane skips dead rows and jobs of other kinds.
+//  8. Short jobs are claimed ahead of free slots, without a start.
+//  9. A pod runs at most one isolated job.
+//  10. A unique key held while pending is locked by submissions and freed by the claim.
+//  11. The guard of a subject is inserted, on conflict do nothing, before its job becomes pending.
+//  12. A new job starts on insert if nothing more urgent is pending; a next step may inherit the guard.
+//  13. Transactions that may stay open take no guard: they park the job as due.
+//  14. Promotion makes due jobs pending.
+//  15. Whoever frees a guard or parks a job admits, after the commit; a pending job yields to one that should precede it.
+//  16. Polls admit what was missed, from a position that all pods share.
 package store
 
 import (

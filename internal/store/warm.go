@@ -31,7 +31,7 @@ func (db *Database) Warm(ctx context.Context, connections int) error {
 
 // plan executes each hot statement without touching any row.
 func (db *Database) plan(ctx context.Context, conn *pgxpool.Conn) error {
-	for _, hot := range []*statement{claimSQL, claimAheadSQL, endSQL, endOneSQL, finishSQL, finishOneSQL, enqueueSQL, enqueueOneSQL} {
+	for _, hot := range []*statement{claimSQL, endSQL, endOneSQL, finishSQL, finishOneSQL, enqueueSQL, enqueueOneSQL} {
 		if _, err := conn.Exec(ctx, db.In(hot.text), make([]any, len(hot.names))...); err != nil {
 			return err
 		}

@@ -99,10 +99,23 @@ func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	return ids
 }
 
+// waits inserts jobs that wait for their subjects, and returns their ids. Until somebody admits them, they take no guards, even if their subjects
+// are free.
+func (w *world) waits(changes ...func(*store.NewJob)) (ids []int64) {
+	w.t.Helper()
+	list := w.new(changes...)
+	w.is.NoErr(second(store.EnqueueIn(w.ctx(), w.Store, w.pool, list)))
+	for _, n := range list {
+		ids = append(ids, n.ID)
+	}
+	w.exec(`update trapeze.parked set why = 'subject' where id = any($1)`, ids)
+	return ids
+}
+
 // claims claims up to n jobs of kind k in the default lane, including isolated ones.
 func (w *world) claims(podID string, n int) []*store.Claimed {
 	w.t.Helper()
-	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
 	return found.Jobs
 }
@@ -131,10 +144,20 @@ func endingWith(c *store.Claimed, next store.NewJob) store.Ending {
 	return e
 }
 
-// end finishes a claim and returns the result. ok is false if its lease was lost.
+// missed admits the jobs that nobody has admitted, and checks their number.
+func (w *world) missed(n int) {
+	w.t.Helper()
+	list, err := w.AdmitMissed(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(len(list), n)
+}
+
+// end finishes a claim, admits the next job of its subject, as an engine does, and returns the result. ok is false if its lease was lost.
 func (w *world) end(podID string, e store.Ending) (store.Ended, bool) {
 	w.t.Helper()
 	ended, err := w.Finish(w.ctx(), podID, []store.Ending{e})
+	w.is.NoErr(err)
+	_, err = w.AdmitMissed(w.ctx())
 	w.is.NoErr(err)
 	end, ok := ended[e.ID]
 	return end, ok

@@ -62,6 +62,24 @@ func TestPodFrozenAtFailpoint(t *testing.T) {
 	}
 }
 
+// If no process admits the next job of a subject after an end, the polls do.
+func TestSubjectsAdmittedByPolls(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pgtest.URL(t))
+	for _, name := range []string{"a", "b"} {
+		w.start(podConfig{Name: name}, failpoint.Admit+"=error@0")
+	}
+	for n := range 6 {
+		w.round(n)
+	}
+	w.finish()
+	for _, p := range w.pods {
+		if !p.log.says("failpoint " + failpoint.Admit + ": error") {
+			t.Errorf("%s never passed the failpoint", p.name)
+		}
+	}
+}
+
 // reachFailpoint starts one pod with the failpoint enabled and one without, and submits work until the failpoint has been reached.
 func reachFailpoint(t *testing.T, point, action string) (*world, *pod) {
 	t.Helper()

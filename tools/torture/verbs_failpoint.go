@@ -28,7 +28,7 @@ var everyPoint = []struct {
 }{
 	{failpoint.ClaimSend, 8}, {failpoint.ClaimCommitted, 8}, {failpoint.Launch, 20}, {failpoint.Handled, 20},
 	{failpoint.FlushSend, 20}, {failpoint.FinishCommitted, 20}, {failpoint.InTxCommit, 2}, {failpoint.CheckpointDone, 1},
-	{failpoint.HeartbeatSend, 4}, {failpoint.RecoverPage, 1}, {failpoint.EnqueueDone, 10},
+	{failpoint.HeartbeatSend, 4}, {failpoint.RecoverPage, 1}, {failpoint.EnqueueDone, 10}, {failpoint.Admit, 20},
 }
 
 // point returns a function that picks a failpoint and makes it perform the action on one of its first passes.
@@ -46,7 +46,7 @@ func delayPoint(r *rand.Rand, a *history.Act, pods int) {
 
 // errorPoint picks one of the failpoints that can return an error. The program does not check for errors at the other failpoints.
 func errorPoint(r *rand.Rand, a *history.Act, _ int) {
-	at := []string{failpoint.InTxCommit, failpoint.CheckpointDone}[r.IntN(2)]
+	at := []string{failpoint.InTxCommit, failpoint.CheckpointDone, failpoint.Admit}[r.IntN(3)]
 	a.Note["failpoints"] = fmt.Sprintf("%s=error@%d", at, 1+r.IntN(2))
 }
 

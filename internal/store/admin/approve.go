@@ -12,28 +12,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// approveSQL releases a job that is awaiting approval. The job moves to live, where it is due immediately, or stays parked until its delay
-// has passed. If two approvals run concurrently, the second waits for the row lock and then finds the job already approved. Plan: Index
+// approveSQL releases a job that is awaiting approval. The job becomes a scheduled one, and is promoted at its time, which may have passed. If
+// two approvals run concurrently, the second waits for the row lock and then finds the job already approved. Plan: Index
 // Scan on parked_pkey, one row. The reason is checked only after the row has been found: as a condition of the lookup, it would make the
 // planner use the index of all jobs that await approval.
 const approveSQL = `
 with held as materialized (
-	select p.id, p.why = 'approval' as awaits, p.run_after > now() as early from trapeze.parked p where p.id = $1 for update
-), kept as (
-	update trapeze.parked p set why = 'scheduled', event_no = p.event_no + 1 from held h where p.id = h.id and h.awaits and h.early
+	select p.id, p.why = 'approval' as awaits from trapeze.parked p where p.id = $1 for update
+), approved as (
+	update trapeze.parked p set why = 'scheduled', run_after = greatest(p.run_after, now()), event_no = p.event_no + 1
+	from held h where p.id = h.id and h.awaits
 	returning p.id, p.event_no, p.fence
-), moved as (
-	delete from trapeze.parked p using held h where p.id = h.id and h.awaits and not h.early returning p.*
-), placed as (
-	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, state,
-		unique_while, lane, kind, subject)
-	select id, now(), started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, 'pending', unique_while,
-		lane, kind, subject from moved
 ), event as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
-	select id, event_no, fence, 'awaiting_approval', 'pending', 'job.approved', $2 from kept
-	union all
-	select id, event_no + 1, fence, 'awaiting_approval', 'pending', 'job.approved', $2 from moved
+	select id, event_no, fence, 'awaiting_approval', 'pending', 'job.approved', $2 from approved
 )
 select id from held where awaits`
 

@@ -39,7 +39,7 @@ with held as materialized (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
-), events as (
+), ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, actor)
 	select id, event_no, fence, null::uuid, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all

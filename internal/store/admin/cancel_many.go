@@ -43,7 +43,7 @@ with wanted as materialized (
 		claim_xid)
 	select id, 'cancelled', 'error', $2::text, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
 	from gone
-), ` + store.FreeKeys + `, events as (
+), ` + store.FreeKeys + `, ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no, fence, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all

@@ -28,9 +28,10 @@ update trapeze.lanes set slots = $2, slots_per_pod = $3, stale_after_s = $4, max
 where name = $1`
 	// engineServedSQL reports whether an open pod serves an engine. Plan: one pass over pods, which is small.
 	engineServedSQL = `select exists (select from trapeze.pods p where p.closed_at is null and $1 = any(p.engines))`
-	// laneJobsSQL counts a lane's running and due jobs. Plan: live_for_claim, the lane's rows.
+	// laneJobsSQL counts a lane's running and due jobs. Plan: live_for_claim and parked_of_lane, the lane's rows.
 	laneJobsSQL = `
 select count(*) filter (where state = 'running')::int, count(*) filter (where state = 'pending')::int
+	+ (select count(*)::int from trapeze.parked p where p.lane = $1 and p.why = 'subject')
 from trapeze.live where lane = $1`
 )
 

@@ -89,7 +89,23 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, s
 			}
 		}
 	}
-	return moved, skipped, nil
+	return moved, skipped, admitMoved(ctx, s, m.To)
+}
+
+// movedSubjectsSQL returns subjects of which a job waits in a lane, or in any lane. Plan: parked_of_lane, stops at the limit.
+const movedSubjectsSQL = `
+select distinct p.kind, p.subject from (
+	select p.kind, p.subject from trapeze.parked p where p.why = 'subject' and (p.lane = $1 or $1 is null) limit 1000
+) p`
+
+// admitMoved lets jobs that have moved to an open lane run before pending jobs of their subjects whose lanes are closed. Polls do so for jobs beyond
+// the first thousand.
+func admitMoved(ctx context.Context, s *store.Store, to string) error {
+	keys, err := store.Rows(ctx, s, pgx.RowToStructByPos[store.Key], movedSubjectsSQL, store.Some(to))
+	if err == nil && len(keys) > 0 {
+		_, err = s.AdmitParked(ctx, keys)
+	}
+	return err
 }
 
 // movedPage is the result of moving one page.

@@ -38,7 +38,7 @@ where k.erased_at is null order by d.id for update of k`
 // fan_outs_pkey.
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
-// retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
+// retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch: they are parked as due, and promoted. It keeps the fence, and resets attempts and crashes. The
 // caller has reserved the unique key. The key is held only until the job is claimed, because it could otherwise suppress a newer
 // submission. If the lane has been deleted, the job moves to the lane of its kind. The event that ended the job contains only the first 500
 // characters of the error, so the retry's event keeps the full text of a longer one.
@@ -60,12 +60,10 @@ with gone as (
 	left join lateral (
 		select e.to_state from trapeze.job_events e where e.job = g.id and e.from_state = 'awaiting_approval' order by e.event_no desc limit 1
 	) a on true
-), due as (
-	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, unique_while, lane, kind, subject)
-	select id, now(), started_at, fence, event_no, epoch, priority, 'pending', unique_while, lane, kind, subject from back where not asks
-), asking as (
+), again as (
 	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, priority, unique_while, lane, kind, subject)
-	select id, 'approval', now(), started_at, fence, event_no, epoch, priority, unique_while, lane, kind, subject from back where asks
+	select id, case when asks then 'approval' else 'scheduled' end, now(), started_at, fence, event_no, epoch, priority, unique_while, lane, kind,
+		subject from back
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, claim_xid, state, case when asks then 'awaiting_approval' else 'pending' end, 'job.operator_retry', $2,

@@ -53,50 +53,29 @@ select n.name, least(case when n.slots is null
 		where o.lane = n.name and l.fence = o.fence and l.state = 'running') end, $2)::int
 from trapeze.lanes n where n.name = any($1::text[])`
 
-	// takeSQL claims each lane's most urgent due jobs for an engine. Like a pod's claim, it skips jobs whose subject is running, takes one
-	// job per subject, and frees keys that are held only while a job is pending. Unlike a pod's claim, it starts a new epoch, takes jobs of
-	// all kinds, and adds the jobs to the outbox. In each lane, it scans at most 1,000 more pending rows than it needs, and skips those
-	// that became due before $5. Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time) that stops there; per
-	// job, primary key probes and inserts.
+	// takeSQL claims each lane's most urgent pending jobs for an engine, and frees keys that are held only while a job is pending. Unlike a
+	// pod's claim, it starts a new epoch, takes jobs of all kinds, and adds the jobs to the outbox. It skips jobs that became due before $5.
+	// Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time) that stops at the wanted number; per job, primary key
+	// probes and inserts.
 	takeSQL = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
 	cross join lateral (
-		select k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.unique_while
-		from (
-			select r.id, r.ok from ` + store.AllRanks + ` cross join lateral (
-				select l.id, (l.subject = '' or not exists (select from trapeze.current_runs r
-					where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0)) as ok
-				from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $5 and l.state = 'pending'
-				order by l.lane, (-l.priority), l.ready_at, l.id limit w.want + 1000
-			) r limit w.want + 1000
-		) l join trapeze.live k on k.id = any(array[l.id])
-		where l.ok and k.state = 'pending' and (k.lane = w.lane) is true
-		limit w.want for update of k skip locked
+		select r.* from ` + store.AllRanks + ` cross join lateral (
+			select k.id, ` + nextEpochFence + ` as next_fence from trapeze.live k
+			where k.lane = w.lane and (-k.priority) = rank and k.ready_at >= $5 and k.state = 'pending' and ` + store.KeyUnlocked + `
+			order by k.lane, (-k.priority), k.ready_at, k.id limit w.want for update skip locked
+		) r limit w.want
 	) c
-), keyed as materialized (
-	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
-	where p.unique_while = 'pending' for update of k skip locked
-), open as materialized (
-	select p.*, ` + nextEpochFence + ` as next_fence from picked p
-	where p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed)
-), taken as (
-	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
-	select kind, subject, id, next_fence, 'running' from open where subject <> ''
-	order by kind, subject, priority desc, ready_at, id
-	on conflict (kind, subject) where state = 'running' do nothing
-	returning kind, subject, job_id
-), superseded as (
-	delete from trapeze.current_runs c using taken t where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 ), claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = $1::uuid,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), isolated = false,
 		unique_while = case when l.unique_while = 'active' then 'active' end
-	from open o
-	where l.id = any(array[o.id]) and (o.subject = '' or o.id in (select job_id from taken))
-	returning l.*, o.unique_while as was_unique, null::text as run
+	from picked o
+	where l.id = any(array[o.id])
+	returning l.*, null::text as run
 ), freed as (
-	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
+	delete from trapeze.unique_keys where job_id = any(array(select id from claimed where unique_while is null))
 ), events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, fields)
 	select array_agg(id), array_agg(event_no), array_agg(fence), $1::uuid, 'pending', 'running', 'job.claimed',
@@ -109,9 +88,9 @@ with picked as materialized (
 select ` + itemColumns + ` from claimed l join trapeze.jobs j on j.id = l.id
 order by l.priority desc, l.ready_at, l.id`
 
-	// nextEpochFence computes the last fence of the next epoch of a row p. This fence is higher than those of all claims in earlier
+	// nextEpochFence computes the last fence of the next epoch of a row k. This fence is higher than those of all claims in earlier
 	// histories of the database (see nextFence in package store).
-	nextEpochFence = `(p.fence % 10000000000 / 1000000 + 2) * 1000000 - 1 + greatest(p.fence - p.fence % 10000000000, 10000000000 * (
+	nextEpochFence = `(k.fence % 10000000000 / 1000000 + 2) * 1000000 - 1 + greatest(k.fence - k.fence % 10000000000, 10000000000 * (
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
 )
 

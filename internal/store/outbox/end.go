@@ -102,14 +102,24 @@ func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool
 		return "", fmt.Errorf("end job %d, epoch %d: %w", id, fence/fencesPerEpoch, err)
 	}
 	if end != nil {
-		if state = end.State; end.Subject != "" {
-			b.scan.forget()
+		state = end.State
+		if e.Next != nil && e.Next.Subject != "" { // the step may wait for its subject; after an error, a poll admits it
+			_, _ = b.s.AdmitParked(ctx, []store.Key{{Kind: e.Next.Kind, Subject: e.Next.Subject}})
 		}
-		if b.o.Ended != nil {
-			b.o.Ended(*end)
-		}
+		b.ended(ctx, *end)
 	}
 	return state, nil
+}
+
+// ended admits the next job of an ended job's subject, and reports the end. After an error, the poll of a pod admits the job.
+func (b *Outbox) ended(ctx context.Context, end job.End) {
+	if end.Subject != "" {
+		_, _ = b.s.Admit(ctx, []store.Key{{Kind: end.Kind, Subject: end.Subject}})
+		b.scan.forget()
+	}
+	if b.o.Ended != nil {
+		b.o.Ended(end)
+	}
 }
 
 // endedBefore returns the state of a job that an earlier call has ended in the same epoch.
@@ -188,17 +198,14 @@ func follow(id int64, h held, next *store.NewJob) *store.NewJob {
 	return &n
 }
 
-// againSQL makes a locked job pending again, ahead of its lane's backlog, and increments its crash count. Plan: live_pkey and
-// current_runs_of_subject, one row each.
+// againSQL makes a locked job pending again, ahead of its lane's backlog, and increments its crash count. The job keeps its subject's guard. Plan:
+// live_pkey, one row.
 const againSQL = `
 with again as (
 	update trapeze.live l set state = 'pending', pod = null, crashes = l.crashes + 1, attempt = l.attempt - 1, ready_at = 'epoch',
 		event_no = l.event_no + 1
 	where l.id = $1 and l.fence = $2 and l.pod = $3::uuid
 	returning l.*
-), ended_run as (
-	update trapeze.current_runs c set state = 'ended' from again a
-	where a.subject <> '' and c.kind = a.kind and c.subject = a.subject and c.job_id = a.id and c.state = 'running'
 )
 insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, level, message, fields)
 select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
@@ -232,8 +239,8 @@ func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)
 	}
 	b.scan.forget()
-	if end != nil && b.o.Ended != nil {
-		b.o.Ended(*end)
+	if end != nil {
+		b.ended(ctx, *end)
 	}
 	return nil
 }

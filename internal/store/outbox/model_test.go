@@ -335,6 +335,7 @@ func (h *history) cancel() {
 		return
 	}
 	stop := h.rand.IntN(3) == 0
+	defer h.poll()
 	_, err := admin.Cancel(h.t.Context(), h.Store, h.ids[h.rand.IntN(len(h.ids))], 0, stop, "ana", func(job.Lease) {})
 	switch {
 	case errors.Is(err, job.ErrAlreadyTerminal):
@@ -345,11 +346,20 @@ func (h *history) cancel() {
 	}
 }
 
+// poll does what the poll of a pod does after a command: it promotes due jobs and admits the next jobs of subjects.
+func (h *history) poll() {
+	_, _, err := h.Promote(h.t.Context(), 10)
+	h.is.NoErr(err)
+	_, err = h.AdmitMissed(h.t.Context())
+	h.is.NoErr(err)
+}
+
 // retry makes an operator retry a job that has failed or was cancelled.
 func (h *history) retry() {
 	id := h.ids[h.rand.IntN(len(h.ids))]
 	if _, err := admin.Retry(h.t.Context(), h.Store, id, nil, "ana"); err == nil {
 		h.retries[id]++
+		h.poll()
 		h.note("retried")
 	}
 }

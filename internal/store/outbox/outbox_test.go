@@ -140,7 +140,7 @@ func TestFencesAcrossPodsAndEngines(t *testing.T) {
 	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	onPod := func() int64 {
 		t.Helper()
-		found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "video", N: 1}}, []string{"k"}, true)
+		found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "video", N: 1}}, []string{"k"}, nil, true)
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Jobs), 1)
 		w.handBack(podID, found.Jobs[0])
@@ -228,7 +228,7 @@ func TestPodClaimOfEngineSubject(t *testing.T) {
 	podID := uuid.NewString()
 	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	w.put(func(n *store.NewJob) { n.Subject, n.Lane = "s", "default" })
-	found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 0)
 }
@@ -458,7 +458,7 @@ func TestEpochAsPodClaim(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.NoErr(w.Remove(t.Context(), i.ID, i.Epoch()))
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0)
-	_, err = w.Promote(t.Context(), 10)
+	_, _, err = w.Promote(t.Context(), 10)
 	w.is.NoErr(err)
 	again := w.one()
 	w.is.Equal(again.Snoozes, 3)

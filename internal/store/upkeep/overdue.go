@@ -11,7 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overdueSQL fails jobs that exceed the maximum age of their lane, measured from when they became due. Both pending and running jobs age.
+// overdueSQL fails jobs that exceed the maximum age of their lane, measured from when they became due. Pending and running jobs age, and those
+// that wait for their subject.
 // Running jobs end immediately, as if stopped: the pod learns of the end from its heartbeat, which reads cancel_requests, and a late result
 // matches no row. A job whose row is locked is skipped. If it is running, its pod is asked to stop the handler, which also ends the
 // transaction that holds the lock. A job with a committed cancel request ends as cancelled.
@@ -23,10 +24,10 @@ import (
 // Plan: per lane and rank, an Index Scan on live_for_claim that stops at the first job that is young enough; then primary keys. Only
 // overdue and recovered jobs are read.
 var overdueSQL = `
-with old as materialized (
-	select o.id, o.fence, o.pod, n.age from (
-		select name, coalesce(max_age_s * 1000::bigint, $1::bigint) * interval '1 millisecond' as age from trapeze.lanes
-	) n cross join ` + store.AllRanks + ` cross join lateral (
+with aged as materialized (
+	select name, coalesce(max_age_s * 1000::bigint, $1::bigint) * interval '1 millisecond' as age from trapeze.lanes
+), old as materialized (
+	select o.id, o.fence, o.pod, n.age from aged n cross join ` + store.AllRanks + ` cross join lateral (
 		select l.id, l.fence, l.pod from trapeze.live l
 		where l.lane = n.name and (-l.priority) = rank and l.ready_at < now() - n.age
 			and (l.ready_at > 'epoch' or l.claimed_at < now() - n.age)
@@ -35,12 +36,24 @@ with old as materialized (
 ), held as materialized (
 	select l.id, o.age from old o join trapeze.live l on l.id = any(array[o.id])
 	where l.fence = o.fence order by o.id for update of l skip locked
-), gone as (
+), held_parked as materialized (
+	select p.id, n.age from aged n cross join ` + store.AllRanks + ` cross join lateral (
+		select p.id from trapeze.parked p
+		where p.lane = n.name and (-p.priority) = rank and p.why = 'subject' and p.run_after < now() - n.age
+		order by p.lane, (-p.priority), p.run_after, p.id limit $2 for update skip locked
+	) p where n.age > interval '0' limit $2
+), gone_live as (
 	delete from trapeze.live l using held h where l.id = any(array[h.id])
-	returning l.*, case when l.cancel_requested then 'cancelled' else 'failed' end as ends,
-		case when l.cancel_requested then 'cancelled' else 'deadline' end as why,
-		case when not l.cancel_requested then 'not ended within ' || h.age || ' of becoming due' end as error,
-		case when not l.cancel_requested then 'deadline' end as class
+	returning ` + overdueColumns + `, l.state, l.pod, l.cancel_requested, l.claim_xid, h.age
+), gone_parked as (
+	delete from trapeze.parked l using held_parked h where l.id = any(array[h.id])
+	returning ` + overdueColumns + `, 'parked', null::uuid, false, null::xid8, h.age
+), gone as materialized (
+	select g.*, case when cancel_requested then 'cancelled' else 'failed' end as ends,
+		case when cancel_requested then 'cancelled' else 'deadline' end as why,
+		case when not cancel_requested then 'not ended within ' || age || ' of becoming due' end as error,
+		case when not cancel_requested then 'deadline' end as class
+	from (select * from gone_live union all select * from gone_parked) g
 ), told as (
 	insert into trapeze.cancel_requests (pod, job_id, fence, reason)
 	select pod, id, fence, 'deadline' from old where pod is not null
@@ -54,13 +67,16 @@ with old as materialized (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
-), events as (
+), ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message, fields)
-	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
+	select id, event_no + 1, fence, pod, case state when 'parked' then 'pending' else state end, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select g.id, g.fence, g.pod::text, ` + store.EndJSON("g.ends", "g.why", "g.error", "g.class") + ` from gone g
 union all
 select id, fence, pod::text, null from old where id not in (select id from gone)`
+
+// overdueColumns are the columns of row l of live or parked that an overdue job's end needs.
+const overdueColumns = `l.id, l.kind, l.subject, l.lane, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.started_at, l.unique_while`
 
 // Overdue is a job that exceeds its lane's maximum age.
 type Overdue struct {

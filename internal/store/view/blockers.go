@@ -34,7 +34,7 @@ cross join lateral (
 ) p
 left join lateral (
 	select c.* from trapeze.current_runs c
-	where j.why = '' and j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.state = 'running' limit 1
+	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'running' limit 1
 ) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
 
@@ -97,14 +97,16 @@ func (j standing) own(id int64) (list []job.Blocker) {
 		o.Until = j.RunAfter
 	case job.BlockerApproval:
 		o.Do = "trapeze approve " + strconv.FormatInt(id, 10)
+	case job.BlockerSubject:
+		if j.Blocker == nil {
+			return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("the subject %q is free: the next poll admits the job", j.Subject)}}
+		}
+		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("another %s has its turn for the subject %q", j.Kind, j.Subject), JobID: j.Blocker}}
 	case job.BlockerChildren:
 		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("%d of its %d children have not ended", j.Open, j.Branches), Do: fmt.Sprintf("trapeze pipeline %d", id)}}
 	}
 	if j.Why != "" {
 		list = append(list, o)
-	}
-	if j.Blocker != nil {
-		list = append(list, job.Blocker{Why: job.BlockerSubject, Says: fmt.Sprintf("another %s is running for the subject %q", j.Kind, j.Subject), JobID: j.Blocker})
 	}
 	return list
 }

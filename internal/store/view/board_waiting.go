@@ -25,12 +25,12 @@ type BoardWait struct {
 
 // boardDueSQL groups the first due jobs in each lane by their individual reason for waiting. Other statements show whether the lane or the
 // pods are full, drained or paused. Among the kinds without a handler, the $3 most frequent in each lane have separate groups, and the
-// others share one. Plan: the first rows of live_for_claim for each lane, stops at the limit; current_runs_one_running; pods is small.
+// others share one. Plan: the first rows of live_for_claim and of parked_of_lane for each lane, stops at the limit; current_runs_one_running;
+// pods is small.
 const boardDueSQL = `
 with w as materialized (
-	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (
-		select l.id, l.lane, l.kind, l.subject, l.ready_at from trapeze.live l where l.lane = n.name and l.state = 'pending'
-		order by l.lane, (-l.priority), l.ready_at, l.id limit $1
+	select f.* from trapeze.lanes n cross join lateral (
+		select w.id, w.lane, w.kind, w.subject, w.ready_at, w.blocked from ` + firstDue + `
 	) f
 ), handled as materialized (
 	select d.kind, count(p.id) > 0 as known, count(p.id) filter (where not p.drained and not p.draining) > 0 as open
@@ -44,7 +44,7 @@ with w as materialized (
 	from w join handled h on h.kind = w.kind
 	left join lateral (
 		select x.job_id from trapeze.current_runs x
-		where w.subject <> '' and x.kind = w.kind and x.subject = w.subject and x.state = 'running' limit 1
+		where w.blocked and x.kind = w.kind and x.subject = w.subject and x.state = 'running' limit 1
 	) c on true
 ), g as (
 	select lane, kind, why, subject, blocker, count(*) as jobs, min(ready_at) filter (where ready_at > 'epoch') as since, min(id) as first,
@@ -53,12 +53,17 @@ with w as materialized (
 )` + boardGroups
 
 // boardParkedSQL groups parked jobs by their reason for waiting: a time, an approval or their branches. For each reason and lane, the $3
-// most frequent kinds have separate groups, and the others share one. Plan: parked_pkey, stops at the limit.
+// most frequent kinds have separate groups, and the others share one. Plan: parked_for_promotion, parked_for_approval and parked_for_branches, each of
+// which stops at the limit.
 const boardParkedSQL = `
 with g as (
 	select lane, kind, why, '' as subject, null::bigint as blocker, count(*) as jobs, min(run_after) as since, min(id) as first,
 		row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
-	from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
+	from (
+		(select p.* from trapeze.parked p where p.why in ('scheduled', 'retry', 'snooze') and p.run_after > '-infinity' order by p.run_after, p.id limit $1)
+		union all (select p.* from trapeze.parked p where p.why = 'approval' and p.run_after > '-infinity' order by p.run_after, p.id limit $1)
+		union all (select p.* from trapeze.parked p where p.why = 'children' order by p.id limit $1)
+	) p
 	group by lane, kind, why
 )` + boardGroups
 
@@ -71,7 +76,7 @@ from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
 const boardKinds = 10
 
 // BoardWaiting groups waiting jobs by the reason for which they wait. It reads at most eachLane due jobs per lane and at most parkedMost
-// parked jobs, and returns at most limit groups of each. Less frequent kinds share a group, because anyone who can submit jobs can invent
+// parked jobs for a time, for an approval and for branches each, and returns at most limit groups of each. Less frequent kinds share a group, because anyone who can submit jobs can invent
 // kinds.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit, boardKinds); err != nil {

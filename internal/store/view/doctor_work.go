@@ -13,14 +13,14 @@ import (
 // readyPod is an SQL condition that is true for a live pod p that can currently start jobs.
 const readyPod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
-// waitingWorkSQL counts waiting due jobs by lane and kind, together with the pods that could run them. Plan: one pass over live; pods and
-// lane_kinds are small.
+// waitingWorkSQL counts waiting due jobs by lane and kind, together with the pods that could run them. Plan: one pass over live and
+// parked_of_lane; pods and lane_kinds are small.
 const waitingWorkSQL = `
 select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where ` + canRun + ` and ` + readyPod + `)::int,
 	exists (select from trapeze.lane_kinds k where k.kind = w.kind) or exists (select from trapeze.pods p where w.kind = any(p.kinds))
 from (
-	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
-	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
+	select d.lane, d.kind, count(*)::int as waiting, min(d.ready_at) filter (where d.ready_at > 'epoch') as oldest
+	from ` + store.DueJobs + ` d group by d.lane, d.kind
 ) w left join trapeze.lanes n on n.name = w.lane
 order by w.lane, w.kind`
 

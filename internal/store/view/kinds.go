@@ -21,7 +21,7 @@ const (
 	kindJobsSQL = `
 select l.kind, count(*) filter (where l.state = 'running')::int, count(*) filter (where l.state = 'pending')::int,
 	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end)
-from trapeze.live l group by l.kind`
+from ` + dueOrRunning + ` l group by l.kind`
 
 	// kindPodsSQL lists the open pods with the kinds that they handle. Plan: one pass over pods and remote_workers, which are small.
 	kindPodsSQL = `

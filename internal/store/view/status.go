@@ -37,24 +37,40 @@ type queueStateAt struct {
 	At time.Time
 }
 
-// laneUseSQL counts running and waiting jobs by lane. Plan: one pass over live.
+// dueOrRunning selects all jobs that are running or due, including those that wait for their subject.
+const dueOrRunning = `(
+	select l.kind, l.lane, l.state, l.ready_at from trapeze.live l
+	union all
+	select p.kind, p.lane, 'pending', p.run_after from trapeze.parked p where p.why = 'subject'
+)`
+
+// laneUseSQL counts running and waiting jobs by lane. Plan: one pass over live and parked_of_lane.
 const laneUseSQL = `
 select ` + laneColumns + `, coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, ` + closedColumns + `
 from trapeze.lanes n left join (
 	select l.lane, count(*) filter (where l.state = 'running')::int as running, count(*) filter (where l.state = 'pending')::int as waiting,
 		min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end) as oldest
-	from trapeze.live l group by l.lane
+	from ` + dueOrRunning + ` l group by l.lane
 ) u on u.lane = n.name
 order by n.name`
 
+// firstDue selects the first $1 due jobs of lane n. Each branch has its own order and limit, because PostgreSQL would otherwise sort all due jobs
+// of the lane. Plan: live_for_claim and parked_of_lane, each of which stops at the limit; a sort of the rows found.
+const firstDue = `(
+			(select l.id, l.lane, l.kind, l.subject, l.priority, l.ready_at, false as blocked from trapeze.live l
+			where l.lane = n.name and l.state = 'pending' order by l.lane, (-l.priority), l.ready_at, l.id limit $1)
+			union all
+			(select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true from trapeze.parked p
+			where p.lane = n.name and p.why = 'subject' order by p.lane, (-p.priority), p.run_after, p.id limit $1)
+		) w order by (-w.priority), w.ready_at, w.id limit $1`
+
 // boardLanesSQL lists lanes and counts the waiting jobs in each lane up to a limit. Plan: one pass over lanes, which is small; the first
-// rows of live_for_claim for each lane, stops at the limit.
+// rows of live_for_claim and parked_of_lane for each lane, stops at the limit.
 const boardLanesSQL = `
 select ` + laneColumns + `, 0, w.waiting, w.oldest, ` + closedColumns + `
 from trapeze.lanes n cross join lateral (
 	select count(*)::int as waiting, min(f.ready_at) filter (where f.ready_at > 'epoch') as oldest from (
-		select l.ready_at from trapeze.live l where l.lane = n.name and l.state = 'pending'
-		order by l.lane, (-l.priority), l.ready_at, l.id limit $1
+		select w.ready_at from ` + firstDue + `
 	) f
 ) w
 order by n.name`

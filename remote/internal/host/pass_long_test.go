@@ -62,7 +62,8 @@ func TestUnknownClaimInSlowPass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := p.Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+		number := pgtest.QueryOne[int64](t, p.Pool, `select coalesce((select stream from trapeze.remote_workers where pod = $1), 0)`, podID)
+		found, err := p.Store.OfStream(number).Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, nil, true)
 		if err != nil || len(found.Jobs) != 1 {
 			t.Fatal(found, err)
 		}

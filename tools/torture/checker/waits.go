@@ -90,6 +90,9 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 		case e.Event == "job.operator_retry":
 			ready, ranked = e.At, true
 		}
+		if open != nil { // an approved or retried job is due at once, but claims see it only after its promotion
+			open.to, open.until, open.ranked = e.At, e, false
+		}
 		open = &wait{of: s, since: e, to: end, ready: ready, ranked: ranked, recovered: e.Event == "job.recovered", crashed: crashed}
 		list = append(list, open)
 	}

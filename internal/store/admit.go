@@ -1,0 +1,231 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A job with a subject is in live only while it holds the subject's guard: the row of current_runs with the state running. A job whose
+// subject is taken is parked with the reason subject. Three statements take guards: a submission or next step ([placeParts]), a promotion,
+// and an admission. Each of them inserts the guard and makes only those jobs pending whose guard it has inserted.
+//
+// The transaction that ends a job frees its guard. Whoever has ended a job, or has parked one with the reason subject, then calls
+// [Store.Admit], with a new snapshot: otherwise, a submission and an end at the same moment would leave the job to each other.
+// If a process fails in between, [Store.AdmitMissed] finds the job within one poll.
+
+// takeGuards inserts the guards of the subjects in the given CTE, and deletes the rows of their ended runs. Guards are inserted in the order of
+// their keys, so that two statements cannot wait for each other. Of the jobs with the same kind and subject, the most urgent one gets the
+// guard. Plan: current_runs_of_subject; one insert per subject.
+func takeGuards(from string) string {
+	return `guarded as (
+	insert into trapeze.current_runs (kind, subject, job_id, state, previous_job)
+	select w.kind, w.subject, w.id, 'running',
+		(select c.job_id from trapeze.current_runs c where c.kind = w.kind and c.subject = w.subject and c.state = 'ended' limit 1)
+	from ` + from + ` w where w.free and w.subject <> ''
+	order by w.kind, w.subject, (-w.priority), w.run_after, w.id
+	on conflict (kind, subject) where state = 'running' do nothing
+	returning kind, subject, job_id
+), superseded as (
+	delete from trapeze.current_runs c using guarded g
+	where c.kind = g.kind and c.subject = g.subject and c.state = 'ended'
+)`
+}
+
+// guardFree is the condition that no job may run for the subject of row w. The offset 0 makes it a probe of current_runs_one_running;
+// without it, the planner would read all guards into a hash table.
+const guardFree = `not exists (select from trapeze.current_runs c
+		where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)`
+
+// firstWaiting evaluates an expression for the first job p that waits for the subject of row w. It is null if there is none. Without the order, the
+// planner may search parked_of_lane, across all lanes. Plan: the first row of parked_for_subject.
+func firstWaiting(expression string) string {
+	return `(select ` + expression + ` from trapeze.parked p where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject
+			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
+}
+
+// openLane is the condition that the lane of row p is open.
+const openLane = `coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = p.lane), false)`
+
+// openWaiting is true if a job in an open lane waits for the subject of row w, and null otherwise; also adds a condition. Plan: parked_for_subject up to
+// the first such row; lanes_pkey.
+func openWaiting(also string) string {
+	return `(select true from trapeze.parked p where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject` + also + ` and ` + openLane + `
+			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
+}
+
+const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
+
+// admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It returns the
+// subjects that have a parked job, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
+// and the subject must be asked for again, because a concurrent end may have skipped the locked row. Plan: per subject, one probe of
+// current_runs_one_running, and an Index Scan on parked_for_subject up to the first row.
+var admitSQL = newStatement(`
+with heirs as materialized (
+	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
+	from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
+	cross join lateral (select `, openWaiting(""), ` as opens) o
+	cross join lateral (
+		select p.id, p.priority, p.run_after from trapeze.parked p
+		where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject and (o.opens is null or `, openLane, `)
+		order by (-p.priority), p.run_after, p.id limit 1 for update skip locked
+	) h
+	where `, guardFree, `
+), `, takeGuards("heirs"), `, moved as (
+	delete from trapeze.parked p using guarded g where p.id = g.job_id returning p.*
+), admitted as (
+	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
+	select run_after, 'pending', `, parkedColumns, ` from moved
+)
+select kind, subject, lane, priority, run_after from moved
+union all
+select kind, subject, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
+
+// yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
+// whose lane is open while the pending job's lane is not. The pending job has not started, so the run before it counts as the latest one
+// again. A recovered job, which precedes its lane's backlog, keeps its age. Plan: per subject, one probe of current_runs_one_running and of live_pkey,
+// and an Index Scan on parked_for_subject up to the first row.
+var yieldSQL = newStatement(`
+with outranked as materialized (
+	select l.id from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
+	cross join lateral (
+		select c.job_id from trapeze.current_runs c where c.kind = w.kind and c.subject = w.subject and c.state = 'running' limit 1
+	) c
+	cross join lateral (
+		select l.id, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
+		from trapeze.live l where l.id = c.job_id and l.state = 'pending' limit 1
+	) l
+	where case when l.opens then `, openWaiting(" and (-p.priority) < (-l.priority)"), `
+		else `, openWaiting(""), ` end
+), held as materialized (
+	select l.id from outranked o join trapeze.live l on l.id = any(array[o.id]) where l.state = 'pending' order by o.id for update of l skip locked
+), gone as (
+	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
+), parked as (
+	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
+	select 'subject', case when ready_at > 'epoch' then ready_at else claimed_at end, `, parkedColumns, ` from gone
+), `, ReleaseGuards, `
+select id from gone`)
+
+// ReleaseGuards gives back the guards of the pending jobs in the gone CTE. The run before them is the latest one again, unless that job has
+// been deleted or erased in the meantime. Plan: current_runs_of_subject, jobs_pkey.
+const ReleaseGuards = `released as (
+	update trapeze.current_runs c set state = 'ended', job_id = c.previous_job, previous_job = null from gone g where ` + pendingGuard + `
+		and ` + previousExists + `
+), deleted_guards as (
+	delete from trapeze.current_runs c using gone g where ` + pendingGuard + ` and not ` + previousExists + `
+)`
+
+const (
+	pendingGuard = `g.state = 'pending' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
+		and c.state = 'running'`
+	previousExists = `exists (select from trapeze.jobs j where j.id = c.previous_job and j.subject = c.subject offset 0)`
+)
+
+// DueJobs selects the due jobs that have not been claimed: the pending ones, and those that wait for their subject.
+const DueJobs = `(
+	select l.id, l.lane, l.kind, l.subject, l.priority, l.ready_at, false as blocked from trapeze.live l where l.state = 'pending'
+	union all
+	select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true from trapeze.parked p where p.why = 'subject'
+)`
+
+// Key is the kind and subject of a job.
+type Key struct{ Kind, Subject string }
+
+// Admitted is the result of an admission.
+type Admitted struct {
+	Jobs  []AdmittedJob
+	Again []Key // subjects whose guard another transaction took first; admit them again
+}
+
+// AdmittedJob is a job that has become pending.
+type AdmittedJob struct {
+	Lane     string
+	Priority int
+	ReadyAt  time.Time
+}
+
+// Admit makes the next job of each subject pending, if the subject is free. It is safe to call it for any subject at any time.
+func (s *Store) Admit(ctx context.Context, keys []Key) (a Admitted, err error) {
+	type row struct {
+		Key
+		AdmittedJob
+	}
+	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitSQL, keyArgs(keys))
+	if err != nil {
+		return a, fmt.Errorf("admit the jobs of %d subjects: %w", len(keys), err)
+	}
+	for _, r := range found {
+		if r.Lane == "" {
+			a.Again = append(a.Again, r.Key)
+		} else {
+			a.Jobs = append(a.Jobs, r.AdmittedJob)
+		}
+	}
+	return a, nil
+}
+
+// Yield takes the guard from each subject's pending job if another of its jobs should run first, and returns how many it has taken. Then call
+// [Store.Admit].
+func (s *Store) Yield(ctx context.Context, keys []Key) (int, error) {
+	found, err := run(ctx, s, pgx.RowTo[int64], yieldSQL, keyArgs(keys))
+	if err != nil {
+		return 0, fmt.Errorf("choose between the jobs of %d subjects: %w", len(keys), err)
+	}
+	return len(found), nil
+}
+
+// AdmitParked is [Store.Yield] and [Store.Admit], for subjects of which a job has been parked, moved or given another priority.
+func (s *Store) AdmitParked(ctx context.Context, keys []Key) (Admitted, error) {
+	if _, err := s.Yield(ctx, keys); err != nil {
+		return Admitted{}, err
+	}
+	return s.Admit(ctx, keys)
+}
+
+func keyArgs(keys []Key) args {
+	kinds, subjects := make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		kinds[i], subjects[i] = k.Kind, k.Subject
+	}
+	return args{{"kinds", kinds}, {"subjects", subjects}}
+}
+
+// parkedSubjectsSQL returns the next page of subjects that have a parked job, in the order of their keys, and moves the position that all
+// pods share. After the last page it starts again. If another pod is reading a page, it returns nothing. Plan: parked_for_subject, one probe per
+// subject; admission is one row.
+var parkedSubjectsSQL = newStatement(`
+with recursive here as materialized (
+	select kind, subject from trapeze.admission for update skip locked
+), page as (
+	(select p.kind, p.subject, 1 as no from here h cross join lateral (select p.kind, p.subject from trapeze.parked p
+		where p.why = 'subject' and (p.kind, p.subject) > (h.kind, h.subject) order by p.kind, p.subject limit 1) p)
+	union all
+	select n.kind, n.subject, l.no + 1 from page l cross join lateral (select p.kind, p.subject from trapeze.parked p
+		where p.why = 'subject' and (p.kind, p.subject) > (l.kind, l.subject) order by p.kind, p.subject limit 1) n
+	where l.no < @limit::int
+), moved as (
+	update trapeze.admission a set kind = coalesce(p.kind, ''), subject = coalesce(p.subject, '')
+	from here h left join (select kind, subject from page where no = @limit::int) p on true
+	where (a.kind, a.subject) is distinct from (coalesce(p.kind, ''), coalesce(p.subject, ''))
+)
+select kind, subject from page`)
+
+// missedPage is the number of subjects that one poll of a pod examines.
+const missedPage = 1000
+
+// AdmitMissed admits the jobs whose subjects are free although nobody has admitted them, and lets pending jobs yield to those that should
+// run first. One call examines up to a thousand subjects, and the next call of any pod continues with those that follow.
+func (s *Store) AdmitMissed(ctx context.Context) ([]AdmittedJob, error) {
+	page, err := run(ctx, s, pgx.RowToStructByPos[Key], parkedSubjectsSQL, args{{"limit", missedPage}})
+	if err != nil {
+		return nil, fmt.Errorf("find the subjects with parked jobs: %w", err)
+	}
+	if len(page) == 0 {
+		return nil, nil
+	}
+	a, err := s.AdmitParked(ctx, page)
+	return a.Jobs, err
+}
