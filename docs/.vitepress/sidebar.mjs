@@ -10,6 +10,7 @@ export const sidebar = [
       page('The hand-off', 'concepts/hand-off'),
       page('Leases, fences and recovery', 'concepts/leases'),
       page('Lanes, slots and subjects', 'concepts/lanes'),
+      page('The queue in SQL', 'queue-in-sql'),
       page('Pipelines', 'pipelines'),
       page('Schedules', 'scheduling'),
       page('Guarantees', 'guarantees'),
