@@ -11,6 +11,7 @@ import (
 type dueTimes struct {
 	mu    sync.Mutex
 	next  time.Time // when the first parked job becomes due, or zero if unknown
+	now   bool      // jobs may be due already
 	lapse time.Time // earliest expiry of another pod's lease
 	sweep bool      // a closed pod's jobs must be recovered
 }
@@ -40,7 +41,9 @@ func (d *dueTimes) parked(wait time.Duration) {
 	at := time.Now().Add(wait)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.next.IsZero() || at.Before(d.next) {
+	if wait == 0 {
+		d.now = true // it must not replace a later time
+	} else if d.next.IsZero() || at.Before(d.next) {
 		d.next = at
 	}
 }
@@ -50,9 +53,10 @@ func (d *dueTimes) take() (promote, recover bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	promote = !d.next.IsZero() && !now.Before(d.next)
+	passed := !d.next.IsZero() && !now.Before(d.next)
+	promote = d.now || passed
 	recover = d.sweep || !d.lapse.IsZero() && !now.Before(d.lapse)
-	if promote {
+	if d.now = false; passed {
 		d.next = time.Time{}
 	}
 	if recover {
@@ -81,7 +85,7 @@ func (d *dueTimes) NextDue() time.Time {
 	if !d.lapse.IsZero() && (next.IsZero() || d.lapse.Before(next)) {
 		next = d.lapse
 	}
-	if d.sweep {
+	if d.sweep || d.now {
 		next = time.Now()
 	}
 	return next

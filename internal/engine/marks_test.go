@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,7 +44,9 @@ func TestClaimDuringExpiredMarkRead(t *testing.T) {
 		i.Marks.ForSubmission("default") // only marks that have been used are reread
 		<-expired
 	}
-	marked := func() bool { return len(i.Marks.ForClaim("default")) > 0 }
+	marked := func() bool { // a slow machine may leave another mark after the read
+		return slices.ContainsFunc(i.Marks.ForClaim("default"), func(m store.Mark) bool { return m.Since.Equal(mark) })
+	}
 
 	expire()
 	busy, err := st.Pool().Acquire(t.Context()) // the read must wait for the only connection
