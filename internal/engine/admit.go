@@ -82,13 +82,11 @@ func (a *admitter) admit(ctx context.Context) error {
 	if len(all) == 0 {
 		return nil
 	}
-	var found store.Admitted
 	err := failpoint.Hit(failpoint.Admit)
-	if err == nil && len(parked) > 0 {
-		_, err = a.Store.Yield(ctx, parked)
-	}
 	if err == nil {
-		found, err = a.Store.Admit(ctx, all)
+		var found []store.AdmittedJob
+		found, err = a.Store.AdmitNext(ctx, all, parked)
+		a.admitted(found)
 	}
 	if store.Denied(err) != "" && !a.running.Load() {
 		a.denied.Store(true)
@@ -104,10 +102,6 @@ func (a *admitter) admit(ctx context.Context) error {
 		return err
 	}
 	a.Damped.Over(ctx, admissionFailed)
-	for _, k := range found.Again {
-		a.add(k, false)
-	}
-	a.admitted(found.Jobs)
 	return nil
 }
 

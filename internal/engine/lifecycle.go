@@ -59,6 +59,9 @@ func (e *Engine) WriteEnds() (stop func()) {
 		e.CloseRuns()
 		die()
 		life.Wait()
+		ending, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = e.admit.admit(ending) // the subjects of the last outcomes
 		e.workers.Close()
 	}
 }

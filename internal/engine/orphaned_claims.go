@@ -57,6 +57,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 		}
 		for id := range ended {
 			s.Ends.Report(nil, ends[id])
+			s.SubjectFreed(ends[id])
 		}
 	}
 	s.Unknown.checked(began)

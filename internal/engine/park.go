@@ -100,6 +100,7 @@ func (fin *finisher) handBack(run *Run, why string) {
 		run.Wrote.Store(true)
 		fin.Log.InfoContext(run.Ctx, "job handed back", append(run.attrs(), telemetry.Why, why)...)
 		fin.WakeAll()
+		fin.admit.parked(run.Claimed.Kind, run.Claimed.Subject) // the job holds its subject's guard, and another job may have to precede it now
 	case err == nil:
 		// Either the job was cancelled or the claim is lost. The write's fence check tells the two apart.
 		fin.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})

@@ -62,7 +62,7 @@ func (m *Maintenance) admit(ctx context.Context, ended []job.End) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	_, err := m.o.Store.Admit(ctx, keys)
+	_, err := m.o.Store.AdmitNext(ctx, keys, nil)
 	m.o.Wake()
 	m.o.WakePeers()
 	return err

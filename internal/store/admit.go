@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,8 +13,8 @@ import (
 // subject is taken is parked with the reason subject. Three statements take guards: a submission or next step ([placeParts]), a promotion,
 // and an admission. Each of them inserts the guard and makes only those jobs pending whose guard it has inserted.
 //
-// The transaction that ends a job frees its guard. Whoever has ended a job, or has parked one with the reason subject, then calls
-// [Store.Admit], with a new snapshot: otherwise, a submission and an end at the same moment would leave the job to each other.
+// The transaction that ends a job frees its guard. A process that has ended a job, or has locked or written a row of parked with the reason subject,
+// then calls [Store.AdmitNext], with a new snapshot: otherwise, a submission and an end at the same moment would leave the job to each other.
 // If a process fails in between, [Store.AdmitMissed] finds the job within one poll.
 
 // takeGuards inserts the guards of the subjects in the given CTE, and deletes the rows of their ended runs. Guards are inserted in the order of
@@ -56,21 +57,27 @@ func openWaiting(also string) string {
 			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
 }
 
+// firstParked is the id of the first job that is parked for the subject of row w; also adds a condition. Without the first two columns of the order, the
+// planner may search parked_of_lane. Plan: parked_for_subject up to the first such row.
+func firstParked(also string) string {
+	return `(select p.id from trapeze.parked p where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject` + also + `
+			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
+}
+
 const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
 
-// admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It returns the
-// subjects that have a parked job, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
-// and the subject must be asked for again, because a concurrent end may have skipped the locked row. Plan: per subject, one probe of
-// current_runs_one_running, and an Index Scan on parked_for_subject up to the first row.
+// admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It does not take
+// a later job if the first one is locked: the job would have to yield at once, and the process that has locked the first job admits it. It
+// returns the subjects whose first job it has locked, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
+// and the subject must be asked for again, because a concurrent end may have found the locked row. Plan: per subject, one probe of
+// current_runs_one_running and parked_pkey, and an Index Scan on parked_for_subject up to the first row.
 var admitSQL = newStatement(`
 with heirs as materialized (
 	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
 	from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
-	cross join lateral (select `, openWaiting(""), ` as opens) o
 	cross join lateral (
 		select p.id, p.priority, p.run_after from trapeze.parked p
-		where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject and (o.opens is null or `, openLane, `)
-		order by (-p.priority), p.run_after, p.id limit 1 for update skip locked
+		where p.id = coalesce(`, firstParked(" and "+openLane), `, `, firstParked(""), `) for update skip locked
 	) h
 	where `, guardFree, `
 ), `, takeGuards("heirs"), `, moved as (
@@ -147,7 +154,7 @@ type AdmittedJob struct {
 	ReadyAt  time.Time
 }
 
-// Admit makes the next job of each subject pending, if the subject is free. It is safe to call it for any subject at any time.
+// Admit makes the first job of each subject pending, if the subject is free and no transaction has locked that job.
 func (s *Store) Admit(ctx context.Context, keys []Key) (a Admitted, err error) {
 	type row struct {
 		Key
@@ -167,9 +174,11 @@ func (s *Store) Admit(ctx context.Context, keys []Key) (a Admitted, err error) {
 	return a, nil
 }
 
-// Yield takes the guard from each subject's pending job if another of its jobs should run first, and returns how many it has taken. Then call
-// [Store.Admit].
+// Yield takes the guard from each subject's pending job if another of its jobs should run first, and returns how many it has taken.
 func (s *Store) Yield(ctx context.Context, keys []Key) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
 	found, err := run(ctx, s, pgx.RowTo[int64], yieldSQL, keyArgs(keys))
 	if err != nil {
 		return 0, fmt.Errorf("choose between the jobs of %d subjects: %w", len(keys), err)
@@ -177,12 +186,31 @@ func (s *Store) Yield(ctx context.Context, keys []Key) (int, error) {
 	return len(found), nil
 }
 
-// AdmitParked is [Store.Yield] and [Store.Admit], for subjects of which a job has been parked, moved or given another priority.
-func (s *Store) AdmitParked(ctx context.Context, keys []Key) (Admitted, error) {
-	if _, err := s.Yield(ctx, keys); err != nil {
-		return Admitted{}, err
+// AdmitNext calls [Store.Admit] for the subjects in keys until each is busy or has no more jobs. parked are those of which a job was parked, moved,
+// handed back, or given another priority; a pending job of these yields to a job that should run before it. Yield comes after Admit: a
+// concurrent admission that does not see the parked job can take the guard before. AdmitNext returns the admitted jobs even after an error.
+// It is safe to call it for any subject at any time.
+func (s *Store) AdmitNext(ctx context.Context, keys, parked []Key) (jobs []AdmittedJob, err error) {
+	for try := 0; len(keys) > 0 && try < 20; try++ { // with more, transactions compete for the same subjects without end: a poll decides
+		a, err := s.Admit(ctx, keys)
+		if err != nil {
+			return jobs, err
+		}
+		jobs = append(jobs, a.Jobs...)
+		if keys = a.Again; len(keys) > 0 {
+			parked = slices.Concat(parked, keys)
+		} else if n, err := s.Yield(ctx, parked); err != nil {
+			return jobs, err
+		} else if n > 0 {
+			keys = parked
+		}
 	}
-	return s.Admit(ctx, keys)
+	return jobs, nil
+}
+
+// AdmitParked is [Store.AdmitNext] for subjects of which a job was parked, moved, handed back, or given another priority.
+func (s *Store) AdmitParked(ctx context.Context, keys []Key) ([]AdmittedJob, error) {
+	return s.AdmitNext(ctx, keys, keys)
 }
 
 func keyArgs(keys []Key) args {
@@ -226,6 +254,5 @@ func (s *Store) AdmitMissed(ctx context.Context) ([]AdmittedJob, error) {
 	if len(page) == 0 {
 		return nil, nil
 	}
-	a, err := s.AdmitParked(ctx, page)
-	return a.Jobs, err
+	return s.AdmitParked(ctx, page)
 }

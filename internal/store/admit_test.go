@@ -316,7 +316,7 @@ func TestAdmissionDuringOpenTransaction(t *testing.T) {
 	w.is.Equal(n, 1)
 	a, err := w.AdmitParked(ctx, subjectS)
 	w.is.NoErr(err)
-	w.is.Equal(len(a.Jobs)+len(a.Again), 0)
+	w.is.Equal(len(a), 0)
 	_, err = w.AdmitMissed(ctx)
 	w.is.NoErr(err)
 	w.is.NoErr(admin.SetPriority(ctx, w.Store, list[0].ID, 60, false, "ann"))

@@ -8,6 +8,9 @@ func TestLargerScenariosKeepInvariants(t *testing.T) {
 	commands := []Op{Cancel, Priority, Move, Lane, HandBack, Again, Prune}
 	faults := []Fault{Crash, Lapse, LostReply, Abort}
 	for _, m := range []Scenario{
+		{Name: "moves between lanes", Closed: true, Jobs: []Job{{Subject: 1, Lane: 1}, one, one}, Commands: []Op{Move}, Ops: 1, Net: true},
+		{Name: "priority of one of three", Jobs: []Job{one, one, one}, Commands: []Op{Priority}, Ops: 1},
+		{Name: "two commands", Jobs: []Job{one, {Subject: 1, Wait: scheduled}}, Commands: []Op{Cancel, Priority, HandBack, Again, Prune}, Ops: 2},
 		{Name: "three jobs, faults", Jobs: []Job{one, {Subject: 2}, one}, Faults: faults, Most: 2, Net: true},
 		{Name: "three jobs, lane commands", Jobs: []Job{one, {Subject: 1, Lane: 1}, one}, Commands: []Op{Move, Lane}, Ops: 1, Net: true},
 		{Name: "a lane with faults", Jobs: []Job{one, {Subject: 1, Lane: 1}}, Commands: []Op{Lane, Move, HandBack}, Ops: 2, Faults: faults, Most: 1, Net: true},

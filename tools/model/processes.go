@@ -2,103 +2,73 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// step names a transition. progress is false for commands and faults, which need not happen.
+// step names a transition. progress is false for commands and faults, and for polls at the moment of another statement: none of these need happen.
 type step struct {
 	process  int
-	verb     verb
+	what     string
 	op       Op
 	jobs     uint8
 	progress bool
 }
 
-type verb uint8
-
-const (
-	begins verb = iota
-	continues
-	commits
-	readsBack
-	hears
-	fails // fails + Fault
-)
-
 func (m *Scenario) stepName(t step) string {
-	name := fmt.Sprintf("%-8s ", processNames[t.process])
-	if t.verb >= fails {
-		name += faultNames[t.verb-fails] + ": "
-	}
-	name += opNames[t.op]
-	if t.op == Admit {
-		name += fmt.Sprintf(" (subjects %b)", t.jobs)
-	} else if t.jobs != 0 {
-		var names []string
-		for j := range m.Jobs {
-			if has(t.jobs, j) {
-				names = append(names, m.jobName(j))
-			}
+	names := ""
+	for n := range maxJobs {
+		if has(t.jobs, n) && (t.op == Admit || t.op == Yield) {
+			names += fmt.Sprintf(" s%d", n+1)
+		} else if has(t.jobs, n) {
+			names += " " + jobName(n)
 		}
-		name += " " + strings.Join(names, ", ")
 	}
-	switch t.verb {
-	case begins:
-		name += ": snapshot"
-	case continues:
-		name += ": locks, writes"
-	case commits:
-		name += ": commit"
-	case readsBack:
-		name += ": reads back"
-	case hears:
-		name += ": is notified"
-	}
-	return name
+	return strings.Join([]string{processNames[t.process], opNames[t.op] + names, t.what}, ", ")
 }
 
 // next calls visit with each transition of a state.
 func (m *Scenario) next(from *State, visit func(step, *State)) {
 	for i := range from.proc {
 		p := &from.proc[i]
+		to := *from
+		do := func(what string, progress bool) { visit(step{i, what, p.op, p.jobs, progress}, &to) }
+		fail := func(f Fault, apply func()) {
+			if slices.Contains(m.Faults, f) && from.faults > 0 {
+				to = *from
+				to.faults--
+				apply()
+				do(faultNames[f], false)
+			}
+		}
 		switch p.pc {
 		case idle:
 			if p.gone < 2 {
 				m.choose(from, i, visit)
 			}
 		case locking, inserting:
-			to := *from
 			if m.proceed(&to, i) {
-				visit(step{i, continues, p.op, p.jobs, true}, &to)
+				do("locks and writes", true)
 			}
 		case committing:
-			to := *from
-			m.commit(&to, i, false)
-			visit(step{i, commits, p.op, p.jobs, true}, &to)
-			m.fail(from, i, LostReply, visit, func(to *State) { m.commit(to, i, true) })
-			m.fail(from, i, Abort, visit, func(to *State) { m.rolledBack(to, i) })
-		case unknown:
-			to := *from
-			m.readBack(&to, i)
-			visit(step{i, readsBack, p.op, p.jobs, true}, &to)
+			m.commit(&to, i)
+			do("commit", true)
+			if m.Net || m.repeats(p) != 0 {
+				fail(LostReply, func() { m.commit(&to, i); m.readBack(&to, i, p) })
+			}
+			fail(Abort, func() {
+				to.rollback(i)
+				if p.op == Yield || p.op == Admit {
+					to.proc[i].owed |= m.repeats(p)
+				}
+			})
 		}
-	}
-	if from.proc[podA].gone == 0 {
-		m.fail(from, podA, Crash, visit, func(to *State) {
-			to.rollback(podA)
-			to.proc[podA] = process{gone: 2}
-		})
-		m.fail(from, podA, Lapse, visit, func(to *State) { to.proc[podA].gone = 1 })
-	}
-}
-
-func (m *Scenario) fail(from *State, i int, f Fault, visit func(step, *State), apply func(*State)) {
-	for _, of := range m.Faults {
-		if of == f && from.faults > 0 {
-			to := *from
-			to.faults--
-			apply(&to)
-			visit(step{i, fails + verb(f), from.proc[i].op, from.proc[i].jobs, false}, &to)
+		if i == podA && p.gone == 0 {
+			fail(Crash, func() {
+				to.rollback(podA)
+				to.proc[podA] = process{gone: 2}
+			})
+			fail(Lapse, func() { to.proc[podA].gone = 1 })
 		}
 	}
 }
@@ -112,66 +82,61 @@ func (m *Scenario) choose(from *State, i int, visit func(step, *State)) {
 		}
 		p := &to.proc[i]
 		p.op, p.jobs, p.pc, p.snap = op, jobs, locking, to.rows
-		visit(step{i, begins, op, jobs, progress}, &to)
+		visit(step{i, "snapshot", op, jobs, progress}, &to)
 	}
-	p := &from.proc[i]
-	if p.owed != 0 {
+	if owed := from.proc[i].owed; owed != 0 {
 		to := *from
-		q := &to.proc[i]
-		q.owed = 0
-		if found := m.finds(from, p.owed, false); found != 0 {
-			q.op, q.jobs, q.pc, q.snap = Admit, found, locking, to.rows
+		p, of := &to.proc[i], owed&allSubjects
+		if p.op, p.owed = Admit, owed&^allSubjects; of == 0 || m.planted(YieldFirst) && owed>>toYield != 0 {
+			p.op, of, p.owed = Yield, owed>>toYield, owed&allSubjects
 		}
-		visit(step{i, begins, Admit, p.owed, true}, &to)
+		if p.jobs = m.finds(from, p.op, of); p.jobs != 0 {
+			p.pc, p.snap = locking, to.rows
+		} else {
+			to.finish(i)
+		}
+		visit(step{i, "snapshot", to.proc[i].op, of, true}, &to)
 		return
 	}
-	switch i {
-	case client, caller:
-		var todo uint8
-		for j, job := range m.Jobs {
-			if !job.Step && job.InTx == (i == caller) && !has(from.exists, j) {
-				todo |= bit(j)
-			}
-		}
-		switch {
-		case i == caller && todo != 0:
-			begin(SubmitTx, todo, true)
-		case m.Batch && todo != 0:
-			begin(Submit, todo, true)
-		default:
-			for j := range m.Jobs {
-				if has(todo, j) {
-					begin(Submit, bit(j), true)
-				}
-			}
-		}
-	case operator:
-		for j := range m.Jobs {
-			if from.rows[parked(j)].kind() == approval {
-				begin(Approve, bit(j), true)
-			}
-		}
-		if from.ops > 0 {
-			m.command(from, begin)
-		}
-	default:
+	if i >= podA {
 		m.poll(from, i, begin, visit)
+		return
+	}
+	todo := uint8(0)
+	for j, job := range m.Jobs {
+		if i != operator && !job.Step && job.InTx == (i == caller) && !has(from.exists, j) {
+			todo |= bit(j)
+			if i == client && !m.Batch {
+				begin(Submit, bit(j), true)
+			}
+		}
+		if i == operator && from.rows[parked(j)].kind() == approval {
+			begin(Approve, bit(j), true)
+		}
+	}
+	switch {
+	case todo != 0 && i == caller:
+		begin(SubmitTx, todo, true)
+	case todo != 0 && m.Batch:
+		begin(Submit, todo, true)
+	case i == operator && from.ops > 0:
+		m.command(from, begin)
 	}
 }
 
 // command begins the commands of operators.
 func (m *Scenario) command(from *State, begin func(Op, uint8, bool)) {
 	for _, op := range m.Commands {
-		if op == Lane {
-			begin(op, 0, false)
-			continue
-		}
 		for j := range m.Jobs {
 			open := from.rows[live(j)] != 0 || from.rows[parked(j)] != 0
-			over := from.rows[done(j)].kind() == ended
-			if op != HandBack && (open && op != Again && op != Prune || over && (op == Again || op == Prune)) {
+			switch {
+			case op == HandBack || op == Lane:
+			case open && op != Again && op != Prune, from.rows[done(j)].kind() == ended && (op == Again || op == Prune):
 				begin(op, bit(j), false)
 			}
+		}
+		if op == Lane {
+			begin(op, 0, false)
 		}
 	}
 }
@@ -184,10 +149,8 @@ func (m *Scenario) poll(from *State, i int, begin func(Op, uint8, bool), visit f
 		if p.known[j] != 0 && from.lock[live(j)] == 0 {
 			mine |= bit(j)
 			begin(End, bit(j), true)
-			for _, op := range m.Commands {
-				if op == HandBack && from.ops > 0 {
-					begin(HandBack, bit(j), false)
-				}
+			if from.ops > 0 && slices.Contains(m.Commands, HandBack) {
+				begin(HandBack, bit(j), false)
 			}
 		}
 	}
@@ -197,15 +160,9 @@ func (m *Scenario) poll(from *State, i int, begin func(Op, uint8, bool), visit f
 	if p.gone > 0 {
 		return
 	}
-	if from.told != 0 {
-		to := *from
-		to.proc[i].owed, to.told = from.told, 0
-		visit(step{i, hears, Admit, from.told, true}, &to)
-	}
 	claims, recovers := false, false
 	for j := range m.Jobs {
-		c := from.rows[live(j)]
-		free := from.lock[live(j)] == 0
+		c, free := from.rows[live(j)], from.lock[live(j)] == 0
 		claims = claims || free && c.kind() == pending && (c.lane() == 0 || from.rows[laneRow] == laneOpen)
 		recovers = recovers || free && c.running() && c.owner() == podA && from.proc[podA].gone > 0
 		if k := from.rows[parked(j)].kind(); (k == scheduled || k == retrying) && from.lock[parked(j)] == 0 {
@@ -218,30 +175,24 @@ func (m *Scenario) poll(from *State, i int, begin func(Op, uint8, bool), visit f
 	if recovers {
 		begin(Recover, 0, true)
 	}
-	if m.Net {
-		m.net(from, begin)
+	if found := m.finds(from, Yield, allSubjects) | m.finds(from, Admit, allSubjects); m.Net && found != 0 {
+		to := *from
+		to.proc[i].owed = both(found)
+		visit(step{i, "poll", Yield, found, from.calm()}, &to)
 	}
 }
 
-// net begins the statements of the safety net.
-func (m *Scenario) net(from *State, begin func(Op, uint8, bool)) {
-	if found := m.finds(from, 1<<maxSubjects-1, true); found != 0 {
-		begin(Admit, found, true)
-	}
-}
-
-// finds returns those of the subjects for which an admission would find something to do and, with unlocked, no locked row.
-func (m *Scenario) finds(from *State, among uint8, unlocked bool) (found uint8) {
+// finds returns those of the subjects for which yield or admit, with a snapshot of this state, would find something to do.
+func (m *Scenario) finds(from *State, op Op, among uint8) (found uint8) {
 	t := tx{m: m, s: from, p: &process{snap: from.rows}}
-	for k := range m.Jobs {
-		s := m.subject(k)
-		if from.rows[parked(k)].kind() != subject || !has(among, s) || unlocked && (from.lock[parked(k)] != 0 || from.lock[guard(s)] != 0) {
-			continue
-		}
+	for s := range maxSubjects {
 		h := int(from.rows[guard(s)]) - 1
-		if h < 0 || !m.planted(NoSwap) && from.rows[live(h)].kind() == pending && t.swaps(from.rows[live(h)], from.rows[parked(k)]) &&
-			!(unlocked && from.lock[live(h)] != 0) {
+		switch {
+		case !has(among, s):
+		case op == Yield && h >= 0 && t.yields(s, from.rows[live(h)]):
 			found |= bit(s)
+		case op == Admit && h < 0:
+			t.waiting(s, func(int, cell) { found |= bit(s) })
 		}
 	}
 	return found
@@ -252,7 +203,7 @@ func (m *Scenario) finds(from *State, among uint8, unlocked bool) (found uint8) 
 func (m *Scenario) proceed(s *State, i int) bool {
 	t := tx{m, s, &s.proc[i], i}
 	if t.p.pc == locking {
-		switch statements[t.p.op].lock(t) {
+		switch t.lock() {
 		case wait:
 			return false
 		case restart:
@@ -271,33 +222,54 @@ func (m *Scenario) proceed(s *State, i int) bool {
 			return true
 		}
 	}
-	statements[t.p.op].write(t)
+	if t.p.op == Lane {
+		t.put(laneRow, s.rows[laneRow]^laneOpen^laneClosed)
+	}
+	t.each(t.write)
 	t.p.pc, t.p.snap, s.stale[i] = committing, [rowCount]cell{}, 0
 	return true
 }
 
 // insertGuard inserts the first guard that the statement still wants, with ON CONFLICT DO NOTHING.
 func (t tx) insertGuard() bool {
-	for g := range maxSubjects {
-		if t.p.want[g] == 0 || has(t.p.got, g) {
-			continue
-		}
-		r := guard(g)
-		if t.busy(r) && t.s.wrote[r] > 0 {
-			if t.s.lock[r] == caller+1 && t.i != caller {
-				panic(violation("a statement waits for the caller's transaction"))
-			}
-			return false
-		}
-		if t.s.rows[r] != 0 || t.s.lock[r] != 0 {
-			t.p.want[g] = 0
-			return true
-		}
-		t.put(r, cell(t.p.want[g]))
-		t.p.got |= bit(g)
+	g := 0
+	for t.p.want[g] == 0 || has(t.p.got, g) {
+		g++
+	}
+	r := guard(g)
+	switch {
+	case t.busy(r) && t.s.lock[r] == caller+1:
+		panic(violation("a statement waits for the caller's transaction"))
+	case t.busy(r):
+		return false
+	case t.s.rows[r] != 0 || t.s.lock[r] != 0:
+		t.p.want[g] = 0
 		return true
 	}
+	t.put(r, cell(t.p.want[g]))
+	t.p.got |= bit(g)
+	if t.overtakes(g) {
+		t.s.late |= bit(g)
+	}
 	return true
+}
+
+// overtakes reports whether the statement inserts a guard although a more urgent job is parked that its snapshot does not show, and although no
+// process is still going to run admit and yield for the subject, or waits for the guard.
+func (t tx) overtakes(s int) (yes bool) {
+	j := int(t.p.want[s]) - 1
+	c := max(t.s.rows[parked(j)], t.m.new(j))
+	now := tx{t.m, t.s, &process{snap: t.s.rows}, t.i}
+	now.waiting(s, func(k int, late cell) {
+		yes = yes || t.p.snap[parked(k)].kind() != subject && now.open(late) && (!now.open(c) || late.priority() > c.priority())
+	})
+	for i, p := range t.s.proc {
+		owed := p.owed | p.after
+		if i != t.i && (has(owed&(owed>>toYield), s) || p.op == Admit && p.pc == inserting && p.want[s] != 0) {
+			return false
+		}
+	}
+	return yes
 }
 
 // foundNothing ends a statement that has nothing to write. A transaction that has locked rows must still end.
@@ -307,17 +279,15 @@ func (m *Scenario) foundNothing(t tx) {
 			t.p.known[j] = 0 // the lease was lost
 		}
 	}
-	for r := range t.s.lock {
-		if t.s.lock[r] == uint8(t.i+1) {
-			t.p.pc, t.p.snap, t.s.stale[t.i] = committing, [rowCount]cell{}, 0
-			return
-		}
+	if slices.Contains(t.s.lock[:], uint8(t.i+1)) {
+		t.p.pc, t.p.snap, t.s.stale[t.i] = committing, [rowCount]cell{}, 0
+	} else {
+		t.s.finish(t.i)
 	}
-	t.s.finish(t.i)
 }
 
-// commit commits a transaction. With lost, its process does not learn that.
-func (m *Scenario) commit(s *State, i int, lost bool) {
+// commit commits a transaction, and notes what its process owes.
+func (m *Scenario) commit(s *State, i int) {
 	t := tx{m, s, &s.proc[i], i}
 	t.commit()
 	if t.p.op == Promote || t.p.op == Approve || t.p.op == Again {
@@ -327,74 +297,43 @@ func (m *Scenario) commit(s *State, i int, lost bool) {
 		if s.rows[live(j)]|s.rows[parked(j)]|s.rows[done(j)] != 0 {
 			s.exists |= bit(j)
 		}
-	}
-	if m.Slow || m.Omits != None && m.Omits == t.p.op {
-		t.p.after = 0
-	}
-	if i == caller {
-		s.told |= t.p.after // the NOTIFY is part of the commit
-		t.p.after = 0
-	}
-	if lost {
-		*t.p = process{op: t.p.op, jobs: t.p.jobs, pc: unknown, owed: t.p.owed, known: t.p.known, gone: t.p.gone}
-		return
-	}
-	t.p.owed |= t.p.after
-	m.learn(s, i, t.p.jobs)
-	s.finish(i)
-}
-
-// learn updates the claims that a pod knows, after a statement about the given jobs.
-func (m *Scenario) learn(s *State, i int, jobs uint8) {
-	for j := range m.Jobs {
-		if i >= podA && has(jobs, j) && s.proc[i].op != Admit {
-			s.proc[i].known[j] = 0
+		if i >= podA && has(t.p.jobs, j) && t.p.op != Admit && t.p.op != Yield { // the pod learns which claims it holds
+			t.p.known[j] = 0
 			if c := s.rows[live(j)]; c.running() && c.owner() == i {
-				s.proc[i].known[j] = uint8(c.fence())
+				t.p.known[j] = uint8(c.fence())
 			}
 		}
 	}
-}
-
-// rolledBack rolls a transaction back. While it was open, it may have hidden a parked row from an end.
-func (m *Scenario) rolledBack(s *State, i int) {
-	about := m.about(&s.proc[i])
-	s.rollback(i)
-	if i != caller && !m.Slow {
-		s.proc[i].owed |= about
-	}
-}
-
-// about returns the subjects of a process's statement.
-func (m *Scenario) about(p *process) (subjects uint8) {
-	switch p.op {
-	case Admit:
-		return p.jobs
-	case Recover:
-		return 1<<maxSubjects - 1
-	}
-	for j, job := range m.Jobs {
-		if has(p.jobs, j) {
-			subjects |= 1 << job.Subject >> 1
-			if job.Next > 0 {
-				subjects |= 1 << m.Jobs[job.Next].Subject >> 1
-			}
-		}
-	}
-	return subjects
-}
-
-// readBack reads the outcome of a statement whose reply was lost: the claims that the pod holds. It cannot read whether the statement found an
-// heir, so the process owes an admission to all subjects of the statement.
-func (m *Scenario) readBack(s *State, i int) {
-	p := &s.proc[i]
-	if i == caller { // the NOTIFY was part of the commit
-		s.finish(i)
-		return
-	}
-	m.learn(s, i, p.jobs)
-	if !m.planted(NoAdmissionAfterUnknown) && !m.Slow {
-		p.owed |= m.about(p)
+	if !m.Slow && (m.Omits == None || m.Omits != t.p.op) {
+		t.p.owed |= t.p.after
 	}
 	s.finish(i)
+}
+
+// readBack ends a statement whose reply was lost. The process reads which claims it holds. It owes admit and yield for all subjects of a submission,
+// an end, or an admission. After a lost reply to another statement, only the net admits the subject.
+func (m *Scenario) readBack(s *State, i int, p *process) {
+	s.proc[i].owed = p.owed
+	if !m.planted(NoAdmissionAfterUnknown) {
+		s.proc[i].owed |= m.repeats(p)
+	}
+}
+
+// repeats returns the debts of a process after a statement with an unknown outcome.
+func (m *Scenario) repeats(p *process) uint8 {
+	var subjects uint8
+	switch {
+	case p.op == Yield || p.op == Admit:
+		return both(p.jobs)
+	case (p.op == Submit || p.op == End) && !m.Slow:
+		for j, job := range m.Jobs {
+			if has(p.jobs, j) {
+				subjects |= 1 << job.Subject >> 1
+				if job.Next > 0 {
+					subjects |= 1 << m.Jobs[job.Next].Subject >> 1
+				}
+			}
+		}
+	}
+	return both(subjects)
 }

@@ -12,8 +12,8 @@ type Scenario struct {
 	Ops      uint8 // the number of commands
 	Faults   []Fault
 	Most     uint8 // the number of faults
-	Net      bool  // the poller admits
-	Slow     bool  // the fast path is off: no end hands its guard to a parked job, and no admission follows a commit
+	Net      bool  // the poller runs yield and admit
+	Slow     bool  // the fast path is off: no statement follows an end or a parking
 	Planted  Error
 	Omits    Op // a planted error: the statement that no admission follows
 }
@@ -48,18 +48,20 @@ type Error uint32
 
 // The planted errors.
 const (
-	OmittedAdmission        Error = 1 << iota // an end neither hands the guard over nor is followed by an admission
-	NoGuard                                   // a job is admitted without its guard
+	NoGuard                 Error = 1 << iota // a job is admitted without its guard
 	DeleteFirst                               // an admission deletes the parked row even if it did not insert the guard
-	NoSecondAdmission                         // no admission follows an end that found no heir
+	AgainWithoutYield                         // an admission that did not insert the guard is repeated without yield
 	NoAdmissionAfterUnknown                   // no admission follows a lost reply
 	CallerTakesGuard                          // a submission in the caller's transaction inserts the guard
-	ReleaseFirst                              // an end writes its own guards before it inserts those of next steps
-	BlindInsert                               // an end inserts a guard that its snapshot shows as taken
-	MoveLosesReason                           // a move makes a parked job pending
+	FreeFirst                                 // an end frees its own guards before it inserts those of next steps
+	BlindInsert                               // a statement inserts a guard that its snapshot shows as taken
+	PlaceAhead                                // a submission, a next step or a promotion ignores parked jobs
+	YieldKeepsGuard                           // yield parks the holder and keeps its guard
 	CancelKeepsGuard                          // a cancelled pending job keeps the guard
+	RecoveryFrees                             // recovery frees the guard of a job that becomes pending
+	SkipLocked                                // an admission takes a later job if the first one is locked
+	YieldFirst                                // yield precedes the admission
 	SilentLock                                // a promotion updates the row of a job that stays parked in place
-	NoSwap                                    // a pending job in a closed lane keeps the guard
 )
 
 func (m *Scenario) planted(e Error) bool { return m.Planted&e != 0 }
@@ -67,8 +69,8 @@ func (m *Scenario) planted(e Error) bool { return m.Planted&e != 0 }
 // subject returns a job's subject, or -1.
 func (m *Scenario) subject(j int) int { return m.Jobs[j].Subject - 1 }
 
-// first returns the content of a new job's row, without its kind.
-func (m *Scenario) first(j int) cell { return cell(m.Jobs[j].Lane<<6 | m.Jobs[j].Priority<<7) }
+// new returns the content of a new job's row, without its kind.
+func (m *Scenario) new(j int) cell { return cell(m.Jobs[j].Lane<<6 | m.Jobs[j].Priority<<7) }
 
 func (m *Scenario) initial() State {
 	s := State{ops: m.Ops, faults: m.Most}
@@ -80,27 +82,6 @@ func (m *Scenario) initial() State {
 
 // The invariants.
 
-// checkWrite checks a row that is about to be committed: fences only grow, and an end is written once.
-func (m *Scenario) checkWrite(s *State, r row) {
-	if r >= firstGuard || s.writes[r] == 0 {
-		return
-	}
-	j := int(r) % maxJobs
-	fence, ran := 0, false
-	for _, old := range []row{live(j), parked(j), done(j)} {
-		if c := s.rows[old]; c != 0 {
-			fence, ran = max(fence, c.fence()), ran || old == live(j) && c.running()
-		}
-	}
-	c := s.writes[r]
-	if c.fence() < fence || r == live(j) && c.running() && !ran && c.fence() == fence {
-		panic(violation(fmt.Sprintf("the fence of %s does not grow", m.jobName(j))))
-	}
-	if r == done(j) && c.kind() == ended && s.rows[r] != 0 {
-		panic(violation(fmt.Sprintf("the end of %s is written twice", m.jobName(j))))
-	}
-}
-
 // check checks the committed rows of a state.
 func (m *Scenario) check(s *State) string {
 	for j := range m.Jobs {
@@ -111,18 +92,37 @@ func (m *Scenario) check(s *State) string {
 			}
 		}
 		if places != int(s.exists>>j&1) {
-			return fmt.Sprintf("I-d: job %s is in %d places", m.jobName(j), places)
+			return fmt.Sprintf("I-d: job %s is in %d places", jobName(j), places)
 		}
 		g := m.subject(j)
 		isLive := s.rows[live(j)] != 0
 		if g >= 0 && isLive != (int(s.rows[guard(g)]) == j+1) {
-			return fmt.Sprintf("I-b, I-c: job %s is live and the guard of s%d is not its guard, or the reverse", m.jobName(j), g+1)
+			return fmt.Sprintf("I-b, I-c: job %s is live and the guard of s%d is not its guard, or the reverse", jobName(j), g+1)
 		}
 		if isLive && m.Jobs[j].Wait != 0 && !has(s.freed, j) {
-			return fmt.Sprintf("I-b: job %s is live although its time or approval has not come", m.jobName(j))
+			return fmt.Sprintf("I-b: job %s is live although its time or approval has not come", jobName(j))
 		}
 	}
+	if m.Net || !s.calm() {
+		return ""
+	}
+	if lost := m.finds(s, Admit, 1<<maxSubjects-1); lost != 0 {
+		return fmt.Sprintf("I-a: nobody admits the job of subjects %b, whose guards are free", lost)
+	}
+	if late := m.finds(s, Yield, 1<<maxSubjects-1) &^ s.late; late != 0 && s.rows[laneRow] == laneOpen {
+		return fmt.Sprintf("order: nobody yields the guards of subjects %b", late)
+	}
 	return ""
+}
+
+// calm reports whether no process has anything left to do but to begin something new.
+func (s *State) calm() bool {
+	for i := range s.proc {
+		if s.proc[i].pc != idle || s.proc[i].owed != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // settled reports whether every job that may run has ended. The jobs of a closed lane may wait. Without the net, so may a job whose guard

@@ -76,9 +76,9 @@ type State struct {
 	lock   [rowCount]uint8   // the transaction that locks the row: process + 1
 	wrote  [rowCount]uint8   // 1: the lock's owner has updated, inserted or deleted the row; 2: it has replaced it
 	proc   [processes]process
-	told   uint8 // subjects about which a NOTIFY is on its way to the pods
 	exists uint8 // jobs whose submission was committed
 	freed  uint8 // jobs whose time or approval has come
+	late   uint8 // subjects whose guard overtakes a job; see tx.overtakes
 	ops    uint8 // remaining commands of operators
 	faults uint8 // remaining faults
 }
@@ -91,15 +91,21 @@ type process struct {
 	locked uint8              // the jobs whose rows it has locked and checked
 	want   [maxSubjects]uint8 // per subject, the job + 1 for which it inserts the guard
 	got    uint8              // the subjects whose guard it has inserted
-	heir   [maxSubjects]uint8 // per subject that it releases, the job + 1 that receives the guard
-	free   uint8              // the subjects that it releases
-	after  uint8              // the subjects that must be admitted after its commit
+	after  uint8              // what the process owes after the commit
 	snap   [rowCount]cell     // the statement's snapshot
 
-	owed  uint8          // the subjects for which the process owes an admission
+	owed  uint8          // the subjects for which the process must run admit and, with toYield, yield before it
 	known [maxJobs]uint8 // fences of the claims that the pod knows
 	gone  uint8          // 1: the pod's row was closed; 2: the pod has also crashed
 }
+
+// toYield shifts the bits of subjects in process.owed. both are the bits of a subject for which yield and admit are owed.
+const (
+	toYield     = maxSubjects
+	allSubjects = 1<<toYield - 1
+)
+
+func both(subjects uint8) uint8 { return subjects<<toYield | subjects }
 
 // The positions of a process in its statement.
 const (
@@ -107,7 +113,6 @@ const (
 	locking
 	inserting
 	committing
-	unknown // the reply to the commit was lost
 )
 
 // Op is a statement.
@@ -120,21 +125,23 @@ const (
 	SubmitTx
 	Claim
 	End
+	Yield
 	Admit
 	Promote
 	Approve
 	Cancel
+	Stop
 	Priority
 	Move
 	Lane
-	Recover
 	HandBack
+	Recover
 	Again
 	Prune
 )
 
-var opNames = [...]string{"nothing", "submit", "submit in its transaction", "claim", "end", "admit", "promote", "approve", "cancel", "priority", "move",
-	"open or close the lane", "recover", "hand back", "retry", "prune"}
+var opNames = [...]string{"nothing", "submit", "submit in its transaction", "claim", "end", "yield", "admit", "promote", "approve", "cancel", "stop",
+	"priority", "move", "open or close the lane", "hand back", "recover", "retry", "prune"}
 
 // tx is the view that a statement has of the state.
 type tx struct {
@@ -160,7 +167,7 @@ func (t tx) latest(r row) cell {
 // put writes a row. Only one transaction can write a row: it has locked the row, or the row from which the job comes.
 func (t tx) put(r row, c cell) {
 	if t.busy(r) {
-		panic(violation(fmt.Sprintf("two transactions write %s", t.m.rowName(r))))
+		panic(violation(fmt.Sprintf("two transactions write row %d", r)))
 	}
 	t.s.lock[r], t.s.writes[r], t.s.wrote[r] = uint8(t.i+1), c, max(1, t.s.wrote[r])
 }
@@ -177,10 +184,18 @@ func bit(n int) uint8 { return 1 << n }
 func (s *State) rollback(i int) {
 	for r := range s.lock {
 		if s.lock[r] == uint8(i+1) {
+			s.clearLate(row(r), s.rows[r])
 			s.lock[r], s.writes[r], s.wrote[r] = 0, 0, 0
 		}
 	}
 	s.finish(i)
+}
+
+// clearLate forgets that a guard overtook a job when the guard is gone.
+func (s *State) clearLate(r row, c cell) {
+	if r >= firstGuard && r < laneRow && c == 0 {
+		s.late &^= bit(int(r - firstGuard))
+	}
 }
 
 // finish omits a transaction, but nothing that its process knows.
@@ -204,62 +219,33 @@ func (t tx) commit() {
 					}
 				}
 			}
-			t.m.checkWrite(s, row(r))
+			s.clearLate(row(r), s.writes[r])
 			s.rows[r] = s.writes[r]
 		}
 		s.lock[r], s.writes[r], s.wrote[r] = 0, 0, 0
 	}
 }
 
-// String describes the committed rows.
+// describe describes the committed rows.
 func (m *Scenario) describe(s *State) string {
 	var b strings.Builder
 	for j := range m.Jobs {
-		fmt.Fprintf(&b, "%s %s  ", m.jobName(j), m.placeName(s, j))
+		name := "-"
+		if c := s.rows[live(j)]; c != 0 {
+			name = [...]string{"", "pending", "running(A)", "running(B)", "cancelling(A)", "cancelling(B)", "", ""}[c.kind()]
+		} else if c := s.rows[parked(j)]; c != 0 {
+			name = [...]string{"", "scheduled", "retrying", "needs approval", "parked", "", "", ""}[c.kind()]
+		} else if s.rows[done(j)] != 0 {
+			name = "done"
+		}
+		fmt.Fprintf(&b, "%s %s  ", jobName(j), name)
 	}
 	for g := range maxSubjects {
 		if c := s.rows[guard(g)]; c != 0 {
-			fmt.Fprintf(&b, "guard(s%d)=%s  ", g+1, m.jobName(int(c)-1))
+			fmt.Fprintf(&b, "guard(s%d)=%s  ", g+1, jobName(int(c)-1))
 		}
-	}
-	if s.rows[laneRow] == laneClosed {
-		b.WriteString("lane closed")
 	}
 	return b.String()
 }
 
-func (m *Scenario) jobName(j int) string { return string(rune('a' + j)) }
-
-func (m *Scenario) placeName(s *State, j int) string {
-	name := ""
-	if c := s.rows[live(j)]; c != 0 {
-		name += [...]string{"", "pending", "running(A", "running(B", "cancelling(A", "cancelling(B", "", ""}[c.kind()]
-		if c.running() {
-			name += fmt.Sprintf(",%d)", c.fence())
-		}
-	}
-	if c := s.rows[parked(j)]; c != 0 {
-		name += [...]string{"", "scheduled", "retrying", "needs approval", "parked(subject)", "", "", ""}[c.kind()]
-	}
-	if c := s.rows[done(j)]; c != 0 {
-		name += [...]string{"", "done", "pruned", "", "", "", "", ""}[c.kind()]
-	}
-	if name == "" {
-		return "-"
-	}
-	return name
-}
-
-func (m *Scenario) rowName(r row) string {
-	switch {
-	case r < maxJobs:
-		return "live(" + m.jobName(int(r)) + ")"
-	case r < 2*maxJobs:
-		return "parked(" + m.jobName(int(r)-maxJobs) + ")"
-	case r < firstGuard:
-		return "done(" + m.jobName(int(r)-2*maxJobs) + ")"
-	case r < laneRow:
-		return fmt.Sprintf("guard(s%d)", r-firstGuard+1)
-	}
-	return "lane"
-}
+func jobName(j int) string { return string(rune('a' + j)) }

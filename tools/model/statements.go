@@ -1,11 +1,7 @@
 package model
 
-// A statement locks rows in lock and, when it has inserted the guards that it wants, writes rows in write. lock returns wait if it must wait
-// for another transaction; restart if a row moved to another table and the statement must be sent again; nothing if there is nothing to do.
-type statement struct {
-	lock  func(tx) verdict
-	write func(tx)
-}
+// A statement locks the rows of its jobs (lock), inserts the guards that it has requested, and writes (write). lock returns wait if it must wait
+// for another transaction; restart if a row has moved to another table; nothing if there is nothing to do.
 
 type verdict uint8
 
@@ -16,195 +12,215 @@ const (
 	nothing
 )
 
-var statements = [...]statement{
-	Submit:   {lockSubmit, writeSubmit},
-	SubmitTx: {lockSubmit, writeSubmit},
-	Claim:    {lockClaim, writeClaim},
-	End:      {lockEnd, writeEnd},
-	Admit:    {lockAdmit, writeAdmit},
-	Promote:  {lockDue, writeDue},
-	Approve:  {lockDue, writeDue},
-	Cancel:   {lockCancel, writeEnd},
-	Priority: {lockWaiting, writeWaiting},
-	Move:     {lockWaiting, writeWaiting},
-	Lane:     {lockLane, writeLane},
-	Recover:  {lockRecover, writeEnd},
-	HandBack: {lockHandBack, writeHandBack},
-	Again:    {lockDone, writeAgain},
-	Prune:    {lockDone, writePrune},
+func (t tx) lock() verdict {
+	switch t.p.op {
+	case Submit, SubmitTx:
+		t.p.locked = t.p.jobs
+	case Claim:
+		t.p.jobs = t.mostUrgent()
+	case Recover:
+		t.p.jobs = 1<<len(t.m.Jobs) - 1
+	case Yield, Admit:
+		for s := range maxSubjects {
+			if has(t.p.jobs, s) && t.p.op == Yield {
+				t.lockHolder(s)
+			} else if has(t.p.jobs, s) {
+				t.lockFirst(s)
+			}
+		}
+	case Lane:
+		if t.busy(laneRow) {
+			return wait
+		}
+		t.latest(laneRow)
+		return ready
+	}
+	if t.p.locked == 0 && t.p.op != Yield && t.p.op != Admit {
+		if v := t.lockJobs(); v != ready {
+			return v
+		}
+	}
+	t.each(t.request)
+	if t.p.locked == 0 {
+		return nothing
+	}
+	return ready
 }
 
-// Fragments that the statements share.
-
-// ask requests the guard for a job, if the snapshot shows that the guard is free. A statement inserts the
-// guards that it has requested in key order, with ON CONFLICT DO NOTHING. It never tries to insert a guard that its snapshot shows.
-func (t tx) ask(j int, c cell) {
-	s := t.m.subject(j)
-	blind := t.m.planted(BlindInsert) && t.p.op == End
-	if s < 0 || t.p.snap[guard(s)] != 0 && !blind {
-		return
+// lockJobs locks the rows that the snapshot shows of the statement's jobs, and checks their latest versions. Operators and a hand-back wait for a
+// locked row.
+func (t tx) lockJobs() verdict {
+	skips := t.p.op == Claim || t.p.op == End || t.p.op == Promote || t.p.op == Recover || t.p.op == Move || t.p.op == Prune
+	for j := range t.m.Jobs {
+		r := t.home(j)
+		switch {
+		case !has(t.p.jobs, j) || t.p.snap[r] == 0 || t.busy(r) && skips || t.p.op == Recover && !t.may(j, r, t.p.snap[r]):
+		case t.busy(r):
+			return wait
+		default:
+			if c := t.latest(r); t.may(j, r, c) {
+				t.p.locked |= bit(j)
+			} else if c == 0 && !skips {
+				return restart
+			}
+		}
 	}
-	if w := int(t.p.want[s]); w == 0 || c.priority() > t.m.Jobs[w-1].Priority {
-		t.p.want[s] = uint8(j + 1)
+	return ready
+}
+
+// home returns the row that contains a job in the snapshot.
+func (t tx) home(j int) row {
+	for _, r := range []row{live(j), parked(j)} {
+		if t.p.snap[r] != 0 {
+			return r
+		}
+	}
+	return done(j)
+}
+
+// may is the condition of the statement on the row r of job j with the content c.
+func (t tx) may(j int, r row, c cell) bool {
+	open, running := c != 0 && r != done(j), r == live(j) && c.running()
+	switch t.p.op {
+	case Claim:
+		return r == live(j) && c.kind() == pending && c.lane() == t.p.snap[r].lane()
+	case End, HandBack:
+		return running && c.owner() == t.i && uint8(c.fence()) == t.p.known[j] && !(t.p.op == HandBack && c.requested())
+	case Recover:
+		return running && c.owner() == podA
+	case Promote:
+		return r == parked(j) && (c.kind() == scheduled || c.kind() == retrying)
+	case Approve:
+		return r == parked(j) && c.kind() == approval
+	case Cancel, Stop:
+		return open && !(t.p.op == Cancel && running && c.requested())
+	case Priority, Move:
+		return open && !running
+	}
+	return r == done(j) && c.kind() == ended // retry and prune
+}
+
+// each calls visit with the jobs that the statement has locked.
+func (t tx) each(visit func(j int)) {
+	for j := range t.m.Jobs {
+		if has(t.p.locked, j) {
+			visit(j)
+		}
 	}
 }
 
 // open reports whether the snapshot shows that a job's lane is open.
 func (t tx) open(c cell) bool { return c.lane() == 0 || t.p.snap[laneRow] == laneOpen }
 
-// place inserts a job that nothing but its subject keeps from running: in live if the statement has its guard, otherwise in parked.
-func (t tx) place(j int, c cell) {
-	s := t.m.subject(j)
-	switch {
-	case s < 0, has(t.p.got, s) && int(t.p.want[s]) == j+1, int(t.p.heir[s]) == j+1:
-		t.put(live(j), c.as(pending))
-	default:
-		t.put(parked(j), c.as(subject))
-		if !has(t.p.free, s) || t.p.heir[s] == 0 {
-			t.p.after |= bit(s) // rule 3
-		}
-	}
-}
-
-// before reports whether a job goes before another one of its subject: jobs of open lanes first, then the more urgent ones.
-func (t tx) before(a, b cell) bool {
-	if t.open(a) != t.open(b) {
-		return t.open(a)
-	}
-	return a.priority() > b.priority()
-}
-
-// pick locks the first of a subject's parked jobs, SKIP LOCKED, and returns it, or -1.
-func (t tx) pick(s int) int {
-	var skip uint8
-	for {
-		best := -1
-		for j := range t.m.Jobs {
-			c := t.p.snap[parked(j)]
-			if has(skip, j) || t.m.subject(j) != s || c.kind() != subject || t.busy(parked(j)) {
-				continue
-			}
-			if best < 0 || t.before(c, t.p.snap[parked(best)]) {
-				best = j
-			}
-		}
-		if best < 0 || t.latest(parked(best)).kind() == subject {
-			return best
-		}
-		skip |= bit(best)
-	}
-}
-
-// release gives up the guard of a job that leaves live: to the first parked job of its subject or, if that does not go before it, to the
-// job's next step. If there is neither, the guard is deleted, and an admission follows the commit.
-func (t tx) release(j, next int) {
-	s := t.m.subject(j)
-	if s < 0 {
-		return
-	}
-	t.p.free |= bit(s)
-	heir := -1
-	if !t.m.planted(OmittedAdmission) && !t.m.Slow {
-		heir = t.pick(s)
-	}
-	if next >= 0 && t.m.subject(next) == s && t.m.Jobs[next].Wait == 0 &&
-		(heir < 0 || !t.before(t.s.rows[parked(heir)], t.m.first(next))) {
-		heir = next
-	}
-	t.p.heir[s] = uint8(heir + 1)
-	if t.m.planted(ReleaseFirst) {
-		t.put(guard(s), cell(heir+1))
-	}
-}
-
-// submit and submit in the caller's transaction: insert the job. A job with a subject is pending if the statement could insert its guard.
-// In the caller's transaction, it is always parked: another transaction would wait for the caller.
-
-func lockSubmit(t tx) verdict {
-	if t.p.op == SubmitTx && !t.m.planted(CallerTakesGuard) {
-		return ready
-	}
-	for j := range t.m.Jobs {
-		if has(t.p.jobs, j) && t.m.Jobs[j].Wait == 0 {
-			t.ask(j, t.m.first(j))
-		}
-	}
-	return ready
-}
-
-func writeSubmit(t tx) {
-	for j := range t.m.Jobs {
-		if has(t.p.jobs, j) {
-			t.insert(j)
-		}
-	}
-}
-
-// insert inserts a new job.
-func (t tx) insert(j int) {
-	if w := t.m.Jobs[j].Wait; w != 0 {
-		t.put(parked(j), t.m.first(j).as(w))
-		return
-	}
-	t.place(j, t.m.first(j))
-}
-
-// claim: lock the most urgent pending job in an open lane, SKIP LOCKED, and make it running. The guard does not change.
-
-func lockClaim(t tx) verdict {
-	best := -1
+// mostUrgent returns the pending job that a claim chooses.
+func (t tx) mostUrgent() (found uint8) {
+	best := cell(0)
 	for j := range t.m.Jobs {
 		c := t.p.snap[live(j)]
-		if c.kind() == pending && t.open(c) && !t.busy(live(j)) && (best < 0 || c.priority() > t.p.snap[live(best)].priority()) {
-			best = j
+		if c.kind() == pending && t.open(c) && !t.busy(live(j)) && (best == 0 || c.priority() > best.priority()) {
+			best, found = c, bit(j)
 		}
 	}
-	if best < 0 {
-		return nothing
-	}
-	if c := t.latest(live(best)); c.kind() != pending || c.lane() != t.p.snap[live(best)].lane() {
-		return nothing
-	}
-	t.p.jobs, t.p.locked = bit(best), bit(best)
-	return ready
+	return found
 }
 
-func writeClaim(t tx) {
-	for j := range t.m.Jobs {
-		if has(t.p.locked, j) {
-			c := t.s.rows[live(j)]
-			t.put(live(j), c.as(runningA+t.i-podA)+1<<3)
+// waiting calls visit with the jobs that the snapshot shows as parked for their subject s.
+func (t tx) waiting(s int, visit func(k int, c cell)) {
+	for k := range t.m.Jobs {
+		if c := t.p.snap[parked(k)]; t.m.subject(k) == s && c.kind() == subject {
+			visit(k, c)
 		}
 	}
 }
 
-// end, with a next step or a retry: delete the jobs from live, insert them into done or parked, hand their guards over, and insert the next
-// steps. The guards of next steps are inserted before the jobs' own guards are written, so that no transaction waits for a guard while it
-// holds one that comes later.
-
-func lockEnd(t tx) verdict {
-	for j := range t.m.Jobs {
-		if !has(t.p.jobs, j) || t.busy(live(j)) {
-			continue
-		}
-		if c := t.latest(live(j)); c.running() && c.owner() == t.i && uint8(c.fence()) == t.p.known[j] {
-			t.p.locked |= bit(j)
-		}
-	}
-	for j := range t.m.Jobs {
-		if has(t.p.locked, j) {
-			n := t.next(j)
-			t.release(j, n)
-			if n >= 0 && t.m.subject(n) != t.m.subject(j) && t.m.Jobs[n].Wait == 0 {
-				t.ask(n, t.m.first(n))
-			}
-		}
-	}
-	if t.p.locked == 0 {
-		return nothing
-	}
-	return ready
+// outranked reports whether the snapshot shows a parked job in an open lane that should run before the pending job in row c.
+func (t tx) outranked(s int, c cell) (yes bool) {
+	t.waiting(s, func(_ int, k cell) { yes = yes || t.open(k) && (!t.open(c) || k.priority() > c.priority()) })
+	return yes
 }
+
+// lockHolder locks the pending job that holds a subject's guard, SKIP LOCKED, if another job should run first.
+func (t tx) lockHolder(s int) {
+	if h := int(t.p.snap[guard(s)]) - 1; h >= 0 && t.yields(s, t.p.snap[live(h)]) && !t.busy(live(h)) && t.yields(s, t.latest(live(h))) {
+		t.p.locked |= bit(h)
+	}
+}
+
+func (t tx) yields(s int, holder cell) bool {
+	return holder.kind() == pending && t.outranked(s, holder)
+}
+
+// lockFirst locks the first parked job of a free subject: jobs in open lanes come first, then the more urgent ones. If it is locked, nothing is
+// locked instead.
+func (t tx) lockFirst(s int) {
+	best := -1
+	t.waiting(s, func(k int, c cell) {
+		if t.busy(parked(k)) && t.m.planted(SkipLocked) {
+			return
+		}
+		if b := t.p.snap[parked(max(best, 0))]; best < 0 || t.open(c) && !t.open(b) || t.open(c) == t.open(b) && c.priority() > b.priority() {
+			best = k
+		}
+	})
+	if t.p.snap[guard(s)] == 0 && best >= 0 && !t.busy(parked(best)) && t.latest(parked(best)).kind() == subject {
+		t.p.locked |= bit(best)
+	}
+}
+
+// request requests the guard for a job that the statement may make pending, and for the next step of a job, if the snapshot shows that the guard is
+// free and that no parked job comes first. A statement inserts the guards that it has requested in key order, with ON CONFLICT DO NOTHING.
+func (t tx) request(j int) {
+	switch t.p.op {
+	case Admit:
+		if !t.m.planted(NoGuard) {
+			t.p.want[t.m.subject(j)] = uint8(j + 1)
+		}
+	case Promote:
+		t.take(j, t.p.snap[parked(j)].priority())
+	case Submit:
+		t.take(j, t.m.Jobs[j].Priority)
+	case SubmitTx:
+		if t.m.planted(CallerTakesGuard) {
+			t.take(j, t.m.Jobs[j].Priority)
+		}
+	case End:
+		if t.m.planted(FreeFirst) && t.m.subject(j) >= 0 {
+			t.put(guard(t.m.subject(j)), 0)
+		}
+		if n := t.next(j); n >= 0 && !t.handed(j, n) {
+			t.take(n, t.m.Jobs[n].Priority+1)
+		}
+	}
+}
+
+func (t tx) take(j, priority int) {
+	s := t.m.subject(j)
+	if s < 0 || t.p.op != Promote && t.m.Jobs[j].Wait != 0 || !t.first(s, priority) || t.p.snap[guard(s)] != 0 && !t.m.planted(BlindInsert) {
+		return
+	}
+	if w := int(t.p.want[s]); w == 0 || t.m.Jobs[j].Priority > t.m.Jobs[w-1].Priority {
+		t.p.want[s] = uint8(j + 1)
+	}
+}
+
+// first reports whether the snapshot shows no parked job of the subject with at least the given priority.
+func (t tx) first(s, priority int) bool {
+	first := true
+	t.waiting(s, func(_ int, c cell) { first = first && c.priority() < priority })
+	return first || t.m.planted(PlaceAhead)
+}
+
+// next returns the step that follows a job, or -1.
+func (t tx) next(j int) int {
+	c := t.s.rows[live(j)]
+	if n := t.m.Jobs[j].Next; t.p.op == End && n > 0 && !has(t.s.exists, n) && !t.retries(j) && !c.requested() {
+		return n
+	}
+	return -1
+}
+
+// handed reports whether the next step n of job j has the same subject.
+func (t tx) handed(j, n int) bool { return t.m.subject(n) >= 0 && t.m.subject(n) == t.m.subject(j) }
 
 // retries reports whether the job's handler wants a retry: it does in the job's first attempt.
 func (t tx) retries(j int) bool {
@@ -212,349 +228,124 @@ func (t tx) retries(j int) bool {
 	return t.p.op == End && t.m.Jobs[j].Retries && c.fence() == 1 && !c.requested()
 }
 
-// next returns the step that follows a job, or -1.
-func (t tx) next(j int) int {
-	if n := t.m.Jobs[j].Next; t.p.op == End && n > 0 && !has(t.s.exists, n) && !t.retries(j) && !t.s.rows[live(j)].requested() {
-		return n
-	}
-	return -1
-}
-
-func writeEnd(t tx) {
-	for j := range t.m.Jobs {
-		if !has(t.p.locked, j) {
-			continue
+// write writes the statement's changes to job j, which it has locked.
+func (t tx) write(j int) {
+	r, s := t.home(j), t.m.subject(j)
+	c := t.s.rows[r]
+	running := r == live(j) && c.running()
+	switch t.p.op {
+	case Submit, SubmitTx:
+		t.insert(j, false)
+	case Claim:
+		t.put(r, c.as(runningA+t.i-podA)+1<<3)
+	case Yield:
+		t.put(r, 0)
+		t.put(parked(j), c.as(subject))
+		if !t.m.planted(YieldKeepsGuard) {
+			t.put(guard(s), 0)
 		}
-		c := t.s.rows[live(j)]
-		n := t.next(j)
+		t.owe(j, true)
+	case Admit:
+		if has(t.p.got, s) || t.m.planted(NoGuard) {
+			t.put(r, 0)
+			t.put(live(j), c.as(pending))
+			return
+		}
+		if t.m.planted(DeleteFirst) {
+			t.put(r, 0)
+		}
+		t.owe(j, !t.m.planted(AgainWithoutYield))
+	case Promote: // the row is replaced, so that a late promotion does not lock it without knowing
+		t.put(r, 0)
+		t.place(j, c, t.taken(j))
+		if !t.m.planted(SilentLock) {
+			t.s.wrote[r] = 2
+		}
+	case Approve:
+		t.put(r, c.as(scheduled))
+	case Again:
+		t.put(r, 0)
+		t.put(parked(j), c.as(scheduled))
+	case Prune:
+		t.put(r, c.as(pruned))
+	case Priority, Move:
+		change := cell(1 << 6)
+		if t.p.op == Priority {
+			change = 1 << 7
+		}
+		t.put(r, c^change)
+		if t.p.op == Priority && r == live(j) {
+			t.s.wrote[r] = 2 // the row is replaced
+		}
+		t.owe(j, true)
+	case HandBack:
+		t.put(r, c.as(pending))
+		t.owe(j, true)
+	default: // end, cancel, stop, recover
 		switch {
-		case t.p.op == Cancel && c == 0: // it was parked
-			c = t.s.rows[parked(j)]
-			t.put(parked(j), 0)
-			t.put(done(j), c.as(ended))
-			continue
-		case t.p.op == Cancel && c.running():
-			t.put(live(j), c.as(c.kind()+cancelled))
-			continue
-		case t.p.op == Recover && !recoveredEnds(c):
-			t.put(live(j), c.as(pending)) // it keeps its guard
-			continue
+		case t.p.op == Cancel && running:
+			t.put(r, c.as(c.kind()+cancelled))
+			return
+		case t.p.op == Recover && !c.requested() && c.fence() < 2: // otherwise, it has crashed too often
+			t.put(r, c.as(pending))
+			if s >= 0 && t.m.planted(RecoveryFrees) {
+				t.put(guard(s), 0)
+			}
+			return
 		case t.retries(j):
 			t.put(parked(j), c.as(retrying))
 		default:
 			t.put(done(j), c.as(ended))
 		}
-		t.put(live(j), 0)
-		if n >= 0 {
-			t.insert(n)
+		t.put(r, 0)
+		t.owe(j, false)
+		if r == live(j) && s >= 0 && !(t.p.op == Cancel && t.m.planted(CancelKeepsGuard)) {
+			t.put(guard(s), 0)
 		}
-		s := t.m.subject(j)
-		if s < 0 || t.p.op == Cancel && t.m.planted(CancelKeepsGuard) {
-			continue
-		}
-		t.put(guard(s), cell(t.p.heir[s]))
-		if h := int(t.p.heir[s]) - 1; h >= 0 && h != n {
-			t.enter(h)
-		} else if h < 0 && !t.m.planted(OmittedAdmission|NoSecondAdmission) {
-			t.p.after |= bit(s) // rule 3
+		if n := t.next(j); n >= 0 {
+			t.insert(n, t.handed(j, n) && t.first(s, t.m.Jobs[n].Priority+1))
+			t.owe(n, true)
 		}
 	}
 }
 
-// enter moves a parked job, whose row is locked and whose guard is taken, to live.
-func (t tx) enter(j int) {
-	c := t.s.rows[parked(j)]
-	t.put(parked(j), 0)
-	t.put(live(j), c.as(pending))
-}
-
-// admit, for a set of subjects. If the guard is free in the snapshot: lock the first parked job, SKIP LOCKED, insert the guard, and admit the job
-// only if the guard was inserted. If a pending job holds the guard: lock that job, SKIP LOCKED, then the first parked job, SKIP LOCKED. If the
-// parked job's lane is open and it goes before the holder, they change places. Another admission follows if a job stays parked
-// because its guard was not inserted.
-
-func lockAdmit(t tx) verdict {
-	for s := range maxSubjects {
-		if !has(t.p.jobs, s) {
-			continue
-		}
-		holder := cell(0)
-		h := int(t.p.snap[guard(s)]) - 1
-		if h >= 0 {
-			if t.m.planted(NoSwap) || t.p.snap[live(h)].kind() != pending || t.busy(live(h)) || t.latest(live(h)).kind() != pending {
-				continue
-			}
-			holder = t.s.rows[live(h)]
-		}
-		k := t.pick(s)
-		switch {
-		case k < 0:
-		case h < 0:
-			t.p.locked |= bit(k)
-			t.p.want[s] = uint8(k + 1)
-		case t.swaps(holder, t.s.rows[parked(k)]): // otherwise k stays parked; the holder cannot leave live before k is unlocked
-			t.p.locked |= bit(k)
-			t.p.heir[s] = uint8(k + 1)
-		}
-	}
-	if t.p.locked == 0 {
-		return nothing
-	}
-	if t.m.planted(NoGuard) {
-		t.p.want = [maxSubjects]uint8{}
-	}
-	return ready
-}
-
-// swaps reports whether a parked job takes the guard from a pending one.
-func (t tx) swaps(holder, k cell) bool { return t.open(k) && t.before(k, holder) }
-
-func writeAdmit(t tx) {
-	for k := range t.m.Jobs {
-		if !has(t.p.locked, k) {
-			continue
-		}
-		s := t.m.subject(k)
-		switch h := int(t.s.rows[guard(s)]) - 1; {
-		case t.p.heir[s] != 0:
-			t.put(parked(h), t.s.rows[live(h)].as(subject))
-			t.put(live(h), 0)
-			t.put(guard(s), cell(k+1))
-			t.enter(k)
-		case has(t.p.got, s) || t.m.planted(NoGuard):
-			t.enter(k)
-		case t.m.planted(DeleteFirst):
-			t.put(parked(k), 0)
-		default:
-			t.p.after |= bit(s) // rule 3
-		}
-	}
-}
-
-// promote and approve: lock a parked job whose time or approval has come (promote: SKIP LOCKED) and insert its guard. It moves to live, or
-// is parked with the reason subject. That row replaces the old one: if it were updated in place, a late promotion would lock it, find that its
-// condition no longer holds, and not know that it keeps the lock, so that an end and the admission after it would skip the row.
-
-func lockDue(t tx) verdict {
-	for j := range t.m.Jobs {
-		if !has(t.p.jobs, j) {
-			continue
-		}
-		if t.busy(parked(j)) {
-			if t.p.op == Promote {
-				return nothing
-			}
-			return wait
-		}
-		if k := t.latest(parked(j)).kind(); k == 0 || k == subject {
-			return nothing
-		}
-		t.p.locked |= bit(j)
-		t.ask(j, t.s.rows[parked(j)])
-	}
-	return ready
-}
-
-func writeDue(t tx) {
-	for j := range t.m.Jobs {
-		if has(t.p.locked, j) {
-			c := t.s.rows[parked(j)]
-			t.put(parked(j), 0)
-			t.place(j, c)
-			if !t.m.planted(SilentLock) {
-				t.s.wrote[parked(j)] = 2
-			}
-		}
-	}
-}
-
-// cancel: a parked job ends. A pending job ends and releases its guard, as in end. A running job is asked to stop, and keeps its guard.
-
-func lockCancel(t tx) verdict {
-	for j := range t.m.Jobs {
-		if !has(t.p.jobs, j) {
-			continue
-		}
-		r, v := t.lockOpen(j)
-		if v != ready {
-			return v
-		}
-		c := t.s.rows[r]
-		if r == live(j) && c.requested() {
-			return nothing
-		}
-		t.p.locked = bit(j)
-		if r == live(j) && !c.running() && !t.m.planted(CancelKeepsGuard) {
-			t.release(j, -1)
-		}
-	}
-	return ready
-}
-
-// lockOpen locks the row of a job that has not ended, in live or parked.
-func (t tx) lockOpen(j int) (row, verdict) {
-	r := live(j)
-	if t.p.snap[r] == 0 {
-		r = parked(j)
-	}
+// insert inserts a new job. With handed, it gets the guard of the job before it.
+func (t tx) insert(j int, handed bool) {
+	c := t.m.new(j)
 	switch {
-	case t.p.snap[r] == 0:
-		return r, nothing
-	case t.busy(r):
-		return r, wait
-	case t.latest(r) == 0:
-		return r, restart
-	}
-	return r, ready
-}
-
-// priority and move: a parked job keeps its reason. A pending job keeps its guard, and its row is replaced by a change of the priority.
-
-func lockWaiting(t tx) verdict {
-	for j := range t.m.Jobs {
-		if has(t.p.jobs, j) {
-			r, v := t.lockOpen(j)
-			if v != ready {
-				return v
-			}
-			if r == live(j) && t.s.rows[r].running() {
-				return nothing
-			}
-			t.p.locked = bit(j)
-		}
-	}
-	return ready
-}
-
-func writeWaiting(t tx) {
-	for j := range t.m.Jobs {
-		if !has(t.p.locked, j) {
-			continue
-		}
-		change := cell(1 << 6)
-		if t.p.op == Priority {
-			change = 1 << 7
-		}
-		if c := t.s.rows[live(j)]; c != 0 {
-			t.put(live(j), c^change)
-			if t.p.op == Priority {
-				t.s.wrote[live(j)] = 2
-			}
-			continue
-		}
-		c := t.s.rows[parked(j)] ^ change
-		if t.p.op == Move && t.m.planted(MoveLosesReason) {
-			t.put(parked(j), 0)
-			t.put(live(j), c.as(pending))
-			continue
-		}
-		t.put(parked(j), c)
-		if c.kind() == subject {
-			t.p.after |= bit(t.m.subject(j)) // rule 3
+	case t.m.Jobs[j].Wait != 0:
+		t.put(parked(j), c.as(t.m.Jobs[j].Wait))
+	case t.p.op == SubmitTx && !t.taken(j):
+		t.put(parked(j), c.as(scheduled))
+	default:
+		t.place(j, c, handed || t.taken(j))
+		if handed {
+			t.put(guard(t.m.subject(j)), cell(j+1))
 		}
 	}
 }
 
-// open or close the lane.
-
-func lockLane(t tx) verdict {
-	if t.busy(laneRow) {
-		return wait
-	}
-	t.latest(laneRow)
-	return ready
+// taken reports whether the statement has inserted the guard of the job, or the job needs none.
+func (t tx) taken(j int) bool {
+	s := t.m.subject(j)
+	return s < 0 || has(t.p.got, s) && int(t.p.want[s]) == j+1
 }
 
-func writeLane(t tx) {
-	t.put(laneRow, t.s.rows[laneRow]^laneOpen^laneClosed)
+// place inserts a job that nothing but its subject keeps from running.
+func (t tx) place(j int, c cell, taken bool) {
+	if taken {
+		t.put(live(j), c.as(pending))
+		return
+	}
+	t.put(parked(j), c.as(subject))
+	t.owe(j, true)
 }
 
-// recover: the jobs of a closed pod become pending and keep their guards. A job with a cancel request, or with too many crashes, ends.
-
-func recoveredEnds(c cell) bool { return c.requested() || c.fence() >= 2 }
-
-func lockRecover(t tx) verdict {
-	for j := range t.m.Jobs {
-		if c := t.p.snap[live(j)]; !c.running() || c.owner() != podA || t.busy(live(j)) {
-			continue
-		}
-		if c := t.latest(live(j)); c.running() && c.owner() == podA {
-			t.p.locked |= bit(j)
-			if recoveredEnds(c) {
-				t.release(j, -1)
-			}
-		}
-	}
-	if t.p.locked == 0 {
-		return nothing
-	}
-	return ready
-}
-
-// hand back: a running job becomes pending and keeps its guard.
-
-func lockHandBack(t tx) verdict {
-	for j := range t.m.Jobs {
-		if !has(t.p.jobs, j) {
-			continue
-		}
-		if t.busy(live(j)) {
-			return wait
-		}
-		if c := t.latest(live(j)); c.kind() == runningA+t.i-podA && uint8(c.fence()) == t.p.known[j] {
-			t.p.locked |= bit(j)
-			return ready
-		}
-	}
-	return nothing
-}
-
-func writeHandBack(t tx) {
-	for j := range t.m.Jobs {
-		if has(t.p.locked, j) {
-			t.put(live(j), t.s.rows[live(j)].as(pending))
-		}
-	}
-}
-
-// retry by an operator, and retention: lock a job that has ended; place it as in submit, or delete it.
-
-func lockDone(t tx) verdict {
-	for j := range t.m.Jobs {
-		if !has(t.p.jobs, j) {
-			continue
-		}
-		if t.busy(done(j)) {
-			if t.p.op == Prune {
-				return nothing
-			}
-			return wait
-		}
-		if t.latest(done(j)).kind() != ended {
-			return nothing
-		}
-		t.p.locked = bit(j)
-		if t.p.op == Again {
-			t.ask(j, t.s.rows[done(j)])
-		}
-	}
-	return ready
-}
-
-func writeAgain(t tx) {
-	for j := range t.m.Jobs {
-		if has(t.p.locked, j) {
-			c := t.s.rows[done(j)]
-			t.put(done(j), 0)
-			t.place(j, c)
-		}
-	}
-}
-
-func writePrune(t tx) {
-	for j := range t.m.Jobs {
-		if has(t.p.locked, j) {
-			t.put(done(j), t.s.rows[done(j)].as(pruned))
-		}
+// owe notes that the process must run admit for the job's subject after its commit and, if a job was parked, yield.
+func (t tx) owe(j int, parked bool) {
+	if s := t.m.subject(j); s >= 0 && parked {
+		t.p.after |= both(bit(s))
+	} else if s >= 0 {
+		t.p.after |= bit(s)
 	}
 }

@@ -29,8 +29,10 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 // left for this transaction. It returns [job.ErrUnknownLane] if either lane does not exist, [job.ErrLaneNotEmpty] if jobs remain in the
 // lane, and [job.ErrInvalidSetting] if name is the default lane or if to names the same lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
+	var moved []store.Key
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
-		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
+		moved = nil
+		done, err = deleteLaneIn(ctx, s, tx, name, to, actor, &moved)
 		if err == nil && dry {
 			done.DryRun = true
 			return errDry
@@ -40,10 +42,11 @@ func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry
 	if err != nil && !errors.Is(err, errDry) {
 		return job.LaneChanged{}, fmt.Errorf("delete lane %q: %w", name, err)
 	}
+	_ = admitMoved(ctx, s, moved) // also after a dry run, which has locked the jobs; after an error, polls do the same
 	return done, nil
 }
 
-func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string) (done job.LaneChanged, err error) {
+func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string, moved *[]store.Key) (done job.LaneChanged, err error) {
 	done = job.LaneChanged{Lane: name, Changed: []string{}}
 	if name == job.DefaultLane {
 		return done, fmt.Errorf("%w: lane %q cannot be deleted", job.ErrInvalidSetting, name)
@@ -72,7 +75,7 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	if err := countJobs(ctx, s, tx, &done, []Moving{m}); err != nil {
 		return done, err
 	}
-	if err := emptyLane(ctx, s, tx, m, done.Running, actor); err != nil {
+	if err := emptyLane(ctx, s, tx, m, done.Running, actor, moved); err != nil {
 		return done, err
 	}
 	if _, err := tx.Exec(ctx, s.In(moveKindsSQL), name, target); err != nil {
@@ -87,8 +90,8 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	})
 }
 
-// emptyLane moves a lane's due and parked jobs to the target lane, if there is one.
-func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string) error {
+// emptyLane moves a lane's due and parked jobs to the target lane, if there is one, and adds their subjects to moved.
+func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string, moved *[]store.Key) error {
 	if m.To == "" && running > 0 {
 		return job.ErrLaneNotEmpty
 	}
@@ -98,6 +101,7 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 			if err != nil {
 				return err
 			}
+			*moved = append(*moved, p.Keys...)
 			if after = p.Last; p.Seen < movePage {
 				break
 			}

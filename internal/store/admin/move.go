@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,13 +35,13 @@ with page as materialized (
 	order by l.id for update of l skip locked
 ), moved as (
 	update trapeze.live l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
-	returning l.id, l.event_no, l.fence, l.lane
+	returning l.id, l.event_no, l.fence, l.lane, l.kind, l.subject
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, 'pending', 'pending', 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from found) - (select count(*) from moved))::int`
+	((select count(*) from found) - (select count(*) from moved))::int, ` + movedSubjects
 
 // moveParkedSQL is like moveLiveSQL, but for jobs that are waiting for a time, for approval or for other jobs. Plan: Index Scan on
 // parked_pkey.
@@ -56,14 +57,18 @@ with page as materialized (
 	order by l.id for update of l skip locked
 ), moved as (
 	update trapeze.parked l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
-	returning l.id, l.event_no, l.fence, l.lane,
+	returning l.id, l.event_no, l.fence, l.lane, l.kind, case l.why when 'subject' then l.subject else '' end as subject,
 		case l.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, state, state, 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from found) - (select count(*) from moved))::int`
+	((select count(*) from found) - (select count(*) from moved))::int, ` + movedSubjects
+
+// movedSubjects lists the subjects of the jobs in the moved CTE.
+const movedSubjects = `coalesce((select json_agg(json_build_object('Kind', kind, 'Subject', subject)) from (
+		select distinct kind, subject from moved where subject <> '') m), '[]')`
 
 // countMovesSQL counts the jobs that a move would affect. Plan: live_for_claim, the lane's rows; one pass over parked.
 const countMovesSQL = `
@@ -81,6 +86,9 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, s
 		for after := int64(0); ; {
 			p, err := moveNextPage(ctx, s, s.Pool(), sql, m, after, actor)
 			moved, skipped = moved+p.Moved, skipped+p.Skipped
+			if err == nil {
+				err = admitMoved(ctx, s, p.Keys)
+			}
 			if err != nil {
 				return moved, skipped, fmt.Errorf("move jobs of lane %q: %w", m.From, err)
 			}
@@ -89,23 +97,18 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, s
 			}
 		}
 	}
-	return moved, skipped, admitMoved(ctx, s, m.To)
+	return moved, skipped, nil
 }
 
-// movedSubjectsSQL returns subjects of which a job waits in a lane, or in any lane. Plan: parked_of_lane, stops at the limit.
-const movedSubjectsSQL = `
-select distinct p.kind, p.subject from (
-	select p.kind, p.subject from trapeze.parked p where p.why = 'subject' and (p.lane = $1 or $1 is null) limit 1000
-) p`
-
-// admitMoved lets jobs that have moved to an open lane run before pending jobs of their subjects whose lanes are closed. Polls do so for jobs beyond
-// the first thousand.
-func admitMoved(ctx context.Context, s *store.Store, to string) error {
-	keys, err := store.Rows(ctx, s, pgx.RowToStructByPos[store.Key], movedSubjectsSQL, store.Some(to))
-	if err == nil && len(keys) > 0 {
-		_, err = s.AdmitParked(ctx, keys)
+// admitMoved admits the next jobs of subjects of which jobs have moved: while their rows were locked, admissions skipped them, and their new
+// lane may be open or closed.
+func admitMoved(ctx context.Context, s *store.Store, keys []store.Key) error {
+	for page := range slices.Chunk(keys, 1000) {
+		if _, err := s.AdmitParked(ctx, page); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // movedPage is the result of moving one page.
@@ -114,6 +117,7 @@ type movedPage struct {
 	Last    int64
 	Moved   int
 	Skipped int
+	Keys    []store.Key // the subjects of the moved jobs that are pending or wait for their subject
 }
 
 func moveNextPage(ctx context.Context, s *store.Store, db store.DB, sql string, m Moving, after int64, actor string) (p movedPage, err error) {

@@ -15,7 +15,6 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var statements = map[string]string{
 	"deleteRetentionSQL":   deleteRetentionSQL,
 	"setRetentionSQL":      setRetentionSQL,
-	"movedSubjectsSQL":     movedSubjectsSQL,
 	"subjectSQL":           subjectSQL,
 	"lockRetentionSQL":     lockRetentionSQL,
 	"allRetentionsSQL":     allRetentionsSQL,

@@ -114,7 +114,7 @@ func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool
 // ended admits the next job of an ended job's subject, and reports the end. After an error, the poll of a pod admits the job.
 func (b *Outbox) ended(ctx context.Context, end job.End) {
 	if end.Subject != "" {
-		_, _ = b.s.Admit(ctx, []store.Key{{Kind: end.Kind, Subject: end.Subject}})
+		_, _ = b.s.AdmitNext(ctx, []store.Key{{Kind: end.Kind, Subject: end.Subject}}, nil)
 		b.scan.forget()
 	}
 	if b.o.Ended != nil {
