@@ -85,7 +85,8 @@ create table trapeze.slot_grants (
     slots       integer not null check (slots >= 0),
     was         integer not null default 0,               -- before the latest change, so that the sum can follow it
     asked       bigint not null default 0,                -- the number of the question that was answered last
-    wants_since timestamptz,                              -- it waits for its share; null: it has it, or needs none
+    wish        integer not null default 0,               -- how many the pod can use
+    wants_since timestamptz,                              -- since when it is in the lane's queue; null: it has as many as it wishes for
     primary key (lane, pod)
 ) with (fillfactor = 50);
 comment on table trapeze.slot_grants is 'One row per lane with a limit and pod: how many of its jobs the pod may run.';

@@ -43,8 +43,8 @@ func TestGrantsAfterHistoryChange(t *testing.T) {
 	defer r.Close()
 	three, now := 3, time.Now()
 	r.pod.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "limited", Enabled: true, Slots: &three}}})
-	r.pod.Lanes.Unused(true, now)
-	asks, _ := r.pod.Lanes.Asks([]string{"limited"}, true, now)
+	r.pod.Lanes.Unused(true, time.Minute, now)
+	asks := r.pod.Lanes.Asks([]string{"limited"}, now)
 	r.pod.Lanes.Settle(asks, []store.Slots{{Lane: "limited", Held: 3}}, now, func() bool { return true })
 	granted := func() bool {
 		free := r.pod.Lanes.Reserve("limited")

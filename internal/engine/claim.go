@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
@@ -23,9 +22,7 @@ type claimer struct {
 	*Identity
 	exec *executor
 
-	heard     atomic.Bool    // other pods may have changed the number of available slots in limited lanes
-	asksAgain atomic.Bool    // a claim is scheduled for slots whose request was postponed
-	renewing  sync.WaitGroup // waits for reads of expired marks
+	renewing sync.WaitGroup // waits for reads of expired marks
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
@@ -45,7 +42,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.finisher.flusher.lands() // the claim also fills the slots that these completions free
 	}
-	if err := c.settleSlots(ctx); err != nil {
+	if err := c.settleSlots(ctx, news); err != nil {
 		return false, err
 	}
 	c.renewMarks(ctx)
@@ -96,7 +93,9 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 		}
 		filled = filled || reserved[w.Lane] == 0
 	}
-	c.Lanes.ReturnIdle(exhausted...)
+	if c.Lanes.Claimed(reserved, exhausted...) {
+		c.wakeForSlot()
+	}
 	left = filled || !c.Lanes.Covers(c.round.asked)
 	if filled || unasked == 0 {
 		return filled && c.Lanes.AnyFree(reserved), nil
@@ -157,7 +156,6 @@ func (x *executor) LaunchClaims(podID string, found store.Claims, reserved map[s
 		}
 		claims = append(claims, run)
 		reserved[c.Lane]--
-		x.Lanes.Touch(c.Lane)
 	}
 	if len(waiting) > 0 {
 		x.ahead.Put(waiting)

@@ -82,30 +82,15 @@ func (e *Engine) Adopt(a store.Adopted) bool {
 	return true
 }
 
-// RestoreClaims requests the slots that the identity previously held in limited lanes. If missed is set, it also requests a search for
-// claims whose replies were lost.
-func (e *Engine) RestoreClaims(missed bool) {
-	e.Lanes.Unsure()
-	if missed {
-		e.Unknown.Raise()
-	}
-}
-
 func (e *Engine) Resize(slots int) {
 	if e.Lanes.Resize(slots) {
 		e.Wake()
 	}
 }
 
-// WakeForPeers requests a promotion and a claim, and asks for slots that other engines may have freed in limited lanes.
-func (e *Engine) WakeForPeers() {
-	e.claims.heard.Store(true)
-	e.WakeDue() // the notification's transaction may have parked jobs that are due
-}
-
 // Hear requests a claim after a notification, once it is this engine's turn. An engine that holds or awaits slots of a limited lane claims
 // immediately, because other engines may be unable to run that lane's jobs.
-func (e *Engine) Hear(u fleet.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeForPeers) }
+func (e *Engine) Hear(u fleet.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeDue) }
 
 // HearsAll reports whether the engine must hear every notification instead of only those that other pods pass on.
 func (e *Engine) HearsAll() bool { return e.turns.InFront() || e.Lanes.HoldsOrAwaits() }

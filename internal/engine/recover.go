@@ -57,6 +57,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 			s.Damped.Over(ctx, promotionFailed)
 		}
 		if promoted > len(waiting) {
+			s.news.Store(true)
 			s.WakePeers() // claims have skipped these jobs while their rows were locked, and this pod may be unable to run them
 		}
 	}
@@ -135,8 +136,8 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		if lanes, err := store.VoidSlots(ctx, s.Store, podIDs); err != nil {
 			return err
 		} else if len(lanes) > 0 {
-			s.claims.heard.Store(true)
-			s.WakePeers()
+			s.Lanes.Notified(lanes...)
+			s.news.Store(true)
 		}
 		if err := store.Swept(ctx, s.Store, podIDs); err != nil {
 			return err

@@ -17,48 +17,39 @@ type round struct {
 	asked int
 }
 
-// settleSlots requests slots of limited lanes, and returns those that other pods are waiting for. It runs before each claim, on the
-// poller's goroutine, because replies must be applied in the order in which the requests were sent.
-func (c *claimer) settleSlots(ctx context.Context) error {
+// settleSlots requests slots of limited lanes, and returns those that this pod does not need or that other pods are waiting for. With news
+// of jobs, it first searches for lanes with jobs. It runs before each claim, on the poller's goroutine, because replies must be applied in
+// the order in which the requests were sent.
+func (c *claimer) settleSlots(ctx context.Context, news bool) (err error) {
 	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
-	heard := c.heard.Swap(false)
-	spans, limit, later := c.Lanes.Unused(heard, time.Now())
-	c.askAgain(later)
 	var found []string
-	if len(spans) > 0 {
-		var err error
+	if spans, limit := c.Lanes.Unused(news, c.Opts.PollEvery, time.Now()); len(spans) > 0 {
 		if found, err = store.LanesWithWork(asking, c.Store, spans, c.HandledKinds, limit); err != nil {
-			if heard {
-				c.heard.Store(true)
-			}
 			return err
 		}
 	}
-	asks, later := c.Lanes.Asks(found, heard, time.Now())
-	c.askAgain(later)
+	asks := c.Lanes.Asks(found, time.Now())
 	if len(asks) == 0 {
 		return nil
 	}
 	podID := c.PodID()
 	answers, err := store.SettleSlots(asking, c.Store, podID, asks, c.HandledKinds)
-	if err != nil {
-		return err // the next request reads the current grants
+	if err == nil && c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.PodID() == podID }) { // after an error, the next request reads the grants
+		c.wakeForSlot()
 	}
-	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.PodID() == podID }) {
-		c.WakePeers()
-	}
-	return nil
+	return err
 }
 
-// askAgain requests a claim after the given delay, unless it is 0. Jobs may have become due since a request for slots was refused, or may
-// be waiting in lanes that were not searched or requested. Nothing else would trigger a claim for them.
-func (c *claimer) askAgain(later time.Duration) {
-	if later > 0 && !c.asksAgain.Swap(true) {
-		time.AfterFunc(later, func() {
-			c.asksAgain.Store(false)
-			c.Wake()
-		})
+// HearSlots requests a claim if another pod has handed over a slot of a lane to this pod, or is waiting for one that this pod has. If all
+// pods are meant, slots are free, so this pod also searches for lanes with jobs.
+func (e *Engine) HearSlots(podID, lane string) {
+	switch {
+	case podID == "*":
+		e.Lanes.Notified(lane)
+		e.Wake()
+	case podID == e.PodID() && e.Lanes.Notified(lane):
+		e.wakeForSlot()
 	}
 }
 
@@ -67,7 +58,7 @@ func (c *claimer) askAgain(later time.Duration) {
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
 	for ok := true; ok; ok = routine.Sleep(ctx, c.Opts.HeartbeatEvery) {
-		_ = c.settleSlots(ctx) // any remaining slots are revoked after the pod has left
+		_ = c.settleSlots(ctx, false) // any remaining slots are revoked after the pod has left
 	}
 }
 

@@ -248,6 +248,11 @@ func (p *Pod) notified(note *pgconn.Notification) {
 		p.requestHeartbeats()
 		return
 	}
+	if podID, lane, ok := store.ParseSlots(note.Payload); ok {
+		p.HearSlots(podID, lane)
+		p.sessions().Each(func(e *engine.Engine) { e.HearSlots(podID, lane) })
+		return
+	}
 	up := fleet.ParseUp(note.Payload, note.PID)
 	p.Feed.Wake()
 	p.Hear(up)
@@ -263,7 +268,7 @@ func (p *Pod) requestHeartbeats() {
 
 // notifyOthers wakes the sessions of this pod's remote workers, the functions registered with OnWake, and the other pods.
 func (p *Pod) notifyOthers() {
-	p.sessions().Each((*engine.Engine).WakeForPeers)
+	p.sessions().Each((*engine.Engine).Wake)
 	p.laneEngines.wake()
 	p.notifyPods(fleet.Up{})
 }

@@ -87,7 +87,10 @@ func (c *contest) step(n int) (wrong string) {
 		}
 	case 7, 8, 9:
 		if p.asks == nil {
-			if p.asks, _ = ask(p.Lanes, "default", c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
+			if c.r.IntN(2) == 0 {
+				p.Notified("default")
+			}
+			if p.asks = ask(p.Lanes, "default", true, time.Now()); len(p.asks) > 0 {
 				p.asker, p.replied = p.podID, false
 				c.note("%d requests %+v", n, p.asks)
 			}
@@ -149,12 +152,13 @@ func (c *contest) answer(n int) {
 	}
 }
 
-// settle delivers a reply to a pod.
-func (c *contest) settle(n int) {
+// settle delivers a reply to a pod, and reports whether the pod must send another request.
+func (c *contest) settle(n int) (again bool) {
 	p := c.pods[n]
-	p.Lanes.Settle(p.asks, p.answers, time.Now(), func() bool { return p.podID == p.asker })
+	again = p.Lanes.Settle(p.asks, p.answers, time.Now(), func() bool { return p.podID == p.asker })
 	p.asks, p.replied = nil, false
 	c.note("%d applies the reply", n)
+	return again
 }
 
 // lapse closes a pod's row. The pod loses its jobs and slots, and rejoins with a new pod id.
@@ -220,26 +224,37 @@ func (c *contest) calm(t *testing.T) {
 		}
 		p.running, p.zombies, p.asks, p.replied, p.beat = 0, 0, nil, false, nil
 	}
-	full := func() (free int) {
+	running := func() (n int) {
 		for _, p := range c.pods {
-			free += p.free(p.byName["default"])
+			n += p.running
 		}
-		return free
+		return n
 	}
-	for round := 0; full() < limit; round++ {
+	for round := 0; running() < limit; round++ {
 		if round > 40 {
-			t.Fatalf("of %d slots, only %d can be used", limit, full())
+			for _, p := range c.pods {
+				t.Logf("%+v, %d jobs", p.byName["default"].grant, p.running)
+			}
+			t.Fatalf("of %d slots, only %d are used", limit, running())
 		}
 		for n, p := range c.pods {
 			b, err := c.st.Heartbeat(c.ctx, p.podID, time.Hour, false)
 			c.NoErr(err)
 			p.Apply(b)
-			p.Touch("default")
-			p.asks, _ = ask(p.Lanes, "default", true, time.Now())
-			p.asker = p.podID
-			p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
-			c.NoErr(err)
-			c.settle(n)
+			p.Release("default", p.running)
+			p.running = 0
+			for again := true; again; {
+				p.asks = ask(p.Lanes, "default", true, time.Now())
+				p.asker = p.podID
+				p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
+				c.NoErr(err)
+				again = c.settle(n)
+				for p.Reserve("default") {
+					p.running++
+					again = true
+				}
+			}
 		}
+		c.True(running() <= limit)
 	}
 }

@@ -9,12 +9,12 @@ import (
 )
 
 // ask returns the slot requests of a pod that searches its unused lanes and finds jobs in one of them.
-func ask(l *Lanes, busy string, heard bool, now time.Time) ([]store.Ask, time.Duration) {
+func ask(l *Lanes, busy string, news bool, now time.Time) []store.Ask {
 	var found []string
-	if spans, _, _ := l.Unused(heard, now); spans != nil {
+	if spans, _ := l.Unused(news, time.Minute, now); spans != nil {
 		found = []string{busy}
 	}
-	return l.Asks(found, heard, now)
+	return l.Asks(found, now)
 }
 
 // While other pods wait for slots of a lane, a pod that holds more than its share starts no jobs there, and returns each slot that becomes
@@ -26,7 +26,7 @@ func TestReturnOfSlotsAboveShare(t *testing.T) {
 	lane := store.Lane{Name: "shared", Enabled: true, Slots: &four}
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
 	now, still := time.Now(), func() bool { return true }
-	asks, _ := ask(l, "shared", true, now)
+	asks := ask(l, "shared", true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 4}}, now, still)
 	for range 4 {
 		if !l.Reserve("shared") {
@@ -35,7 +35,7 @@ func TestReturnOfSlotsAboveShare(t *testing.T) {
 	}
 	lane.Held, lane.Wanted = 4, true // another pod is waiting
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
-	asks, _ = ask(l, "shared", true, now)
+	asks = ask(l, "shared", true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 2, OthersWait: true}}, now, still)
 	l.Release("shared", 1) // a job has finished
 	if l.Reserve("shared") {
@@ -44,8 +44,8 @@ func TestReturnOfSlotsAboveShare(t *testing.T) {
 	if !l.Overdue("shared") {
 		t.Error("Overdue does not report that the free slot must be returned")
 	}
-	asks, _ = ask(l, "shared", false, now)
-	if len(asks) != 1 || asks[0].Target != 3 || asks[0].Used != 3 {
+	asks = ask(l, "shared", false, now)
+	if len(asks) != 1 || asks[0].Keep != 3 || asks[0].Used != 3 {
 		t.Error("the free slot is not returned:", asks)
 	}
 }
@@ -58,15 +58,14 @@ func TestLaneSearchOnOverfullPod(t *testing.T) {
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true, Slots: &two}}})
 	l.Adopt("elsewhere")
 	l.Adopt("elsewhere")
-	spans, _, later := l.Unused(true, time.Now())
-	asks, again := l.Asks(nil, true, time.Now())
-	if len(spans) > 0 || len(asks) > 0 || later+again > 0 {
-		t.Error("the pod searches or requests lanes:", spans, asks, later, again)
+	spans, _ := l.Unused(true, time.Minute, time.Now())
+	if asks := l.Asks(nil, time.Now()); len(spans) > 0 || len(asks) > 0 {
+		t.Error("the pod searches or requests lanes:", spans, asks)
 	}
 }
 
 // A pod searches its unused limited lanes for jobs, but requests slots in no more lanes than it has free slots. It searches the others
-// again soon, even if nothing else happens.
+// again with the next claim.
 func TestRepeatedSearchOfUnusedLanes(t *testing.T) {
 	t.Parallel()
 	two, none := 2, 0
@@ -87,76 +86,114 @@ func TestRepeatedSearchOfUnusedLanes(t *testing.T) {
 		}
 		return names
 	}
-	spans, most, later := l.Unused(false, now)
-	if covered(spans) != "abdh" || most != 2 || later != 0 {
-		t.Fatal("first search:", spans, most, later)
+	spans, most := l.Unused(false, time.Minute, now)
+	if covered(spans) != "abdh" || most != 2 {
+		t.Fatal("first search:", spans, most)
 	}
-	asks, later := l.Asks([]string{"d", "a"}, false, now)
-	if len(asks) != 1 || asks[0].Lane != "d" || later <= 0 {
-		t.Fatal("the pod has one slot and two lanes have jobs:", asks, later)
+	asks := l.Asks([]string{"d", "a"}, now)
+	if len(asks) != 1 || asks[0].Lane != "d" {
+		t.Fatal("the pod has one slot and two lanes have jobs:", asks)
 	}
-	l.Settle(asks, []store.Slots{{Lane: "d", Work: true}}, now, still) // refused
-	if spans, most, later = l.Unused(false, now); covered(spans) != "abh" || most != 2 || later != 0 {
-		t.Fatal("the search of the remaining lanes:", spans, most, later)
+	if !l.Settle(asks, []store.Slots{{Lane: "d", Work: true}}, now, still) { // refused
+		t.Fatal("the other lane is not requested")
 	}
-	if asks, _ = l.Asks([]string{"a"}, false, now); len(asks) != 1 || asks[0].Lane != "a" {
+	if spans, most = l.Unused(false, time.Minute, now); covered(spans) != "abh" || most != 2 {
+		t.Fatal("the search of the remaining lanes:", spans, most)
+	}
+	if asks = l.Asks([]string{"a"}, now); len(asks) != 1 || asks[0].Lane != "a" {
 		t.Fatal(asks)
 	}
-	l.Settle(asks, []store.Slots{{Lane: "a", Held: 1}}, now, still)
-	if spans, _, later = l.Unused(false, now); spans != nil || later <= 0 {
-		t.Error("the lanes are searched again at once:", spans, later)
+	if l.Settle(asks, []store.Slots{{Lane: "a", Held: 1}}, now, still) {
+		t.Error("the pod claims again without a reason")
 	}
-	if spans, _, _ = l.Unused(true, now); covered(spans) != "bh" {
-		t.Error("a notification does not start a search at once:", spans)
+	if spans, _ = l.Unused(true, time.Minute, now); spans != nil {
+		t.Error("a pod searches although its slot is meant for a lane:", spans)
 	}
-	if spans, _, _ = l.Unused(false, now.Add(askAgainAfter)); covered(spans) != "bh" {
-		t.Error("nothing searches again after a while:", spans)
+	l.Claimed(nil, "a")
+	if spans, _ = l.Unused(false, time.Minute, now); covered(spans) != "bh" {
+		t.Error("no search follows one that found jobs:", spans)
+	}
+	if spans, _ = l.Unused(false, time.Minute, now); spans != nil {
+		t.Error("a search is repeated although it found no jobs:", spans)
+	}
+	if spans, _ = l.Unused(true, time.Minute, now); covered(spans) != "bh" {
+		t.Error("a notification does not start a search:", spans)
+	}
+	if spans, _ = l.Unused(false, time.Minute, now.Add(time.Minute)); covered(spans) != "bh" {
+		t.Error("a poll does not start a search:", spans)
 	}
 	if !l.Reserve("a") {
 		t.Fatal("the slot was granted")
 	}
-	if spans, _, later = l.Unused(true, now); spans != nil || later != 0 {
+	if spans, _ = l.Unused(true, time.Minute, now); spans != nil {
 		t.Error("a pod without free slots searches:", spans)
+	}
+	l.Release("a", 1)
+	if spans, _ = l.Unused(false, time.Minute, now); covered(spans) != "bh" {
+		t.Error("news that arrives while no slot is free is lost:", spans)
 	}
 }
 
-// If a pod holds unused slots in more limited lanes than it has slots, it returns those in lanes where a claim finds no more jobs.
-func TestUnusedSlotsInManyLanes(t *testing.T) {
+// A pod requests no more slots than it can use, and shares them among the lanes with jobs. With the request for another lane, it returns
+// the unused slots of lanes where a claim has found no more jobs.
+func TestRequestsWithinFreeSlots(t *testing.T) {
 	t.Parallel()
-	two := 2
+	nine := 9
 	var b store.Beat
 	for _, name := range []string{"a", "b", "c"} {
-		b.Lanes = append(b.Lanes, store.Lane{Name: name, Enabled: true, Slots: &two})
+		b.Lanes = append(b.Lanes, store.Lane{Name: name, Enabled: true, Slots: &nine})
 	}
 	now, still := time.Now(), func() bool { return true }
-	for _, c := range []struct {
-		slots, running int
-		returns        bool
-	}{{3, 0, false}, {2, 0, true}, {4, 2, false}} {
-		l := NewLanes(c.slots, nil)
-		l.Apply(b)
-		l.Unused(true, now)
-		asks, _ := l.Asks([]string{"a", "b"}, true, now)
-		l.Unused(true, now)
-		more, _ := l.Asks([]string{"c"}, true, now)
-		l.Settle(append(asks, more...), []store.Slots{{Lane: "a", Held: 2}, {Lane: "b", Held: 2}, {Lane: "c", Held: 2}}, now, still)
-		for range c.running {
-			if !l.Reserve("c") {
-				t.Fatal("a granted slot is free")
-			}
+	l := NewLanes(7, nil)
+	l.Apply(b)
+	asked := func(found ...string) (asks []store.Ask) {
+		if spans, _ := l.Unused(true, time.Minute, now); spans == nil {
+			found = nil
 		}
-		l.ReturnIdle("b", "c", "default")
-		asks, _ = l.Asks(nil, false, now)
-		var returned []string
+		asks = l.Asks(found, now)
+		var replies []store.Slots
 		for _, ask := range asks {
-			if ask.Target != 0 {
-				t.Errorf("%+v: %+v", c, ask)
-			}
-			returned = append(returned, ask.Lane)
+			replies = append(replies, store.Slots{Lane: ask.Lane, Held: ask.Wish, Work: true})
 		}
-		if want := map[bool][]string{true: {"b", "c"}}[c.returns]; !slices.Equal(returned, want) {
-			t.Errorf("%+v: slots of %v are returned, want %v", c, returned, want)
-		}
+		l.Settle(asks, replies, now, still)
+		return asks
+	}
+	first := asked("a", "b")
+	if len(first) != 2 || first[0].Wish+first[1].Wish != 7 || first[0].Wish < 3 || first[1].Wish < 3 {
+		t.Fatal("seven free slots are not shared between two lanes:", first)
+	}
+	if asks := asked("c"); len(asks) != 0 {
+		t.Fatal("a pod requests more slots than it can use:", asks)
+	}
+	if !l.Reserve("a") || !l.Reserve("b") {
+		t.Fatal("the slots were granted")
+	}
+	l.Claimed(nil, "b", "default")
+	want := []store.Ask{{Lane: "b", Keep: 1, Wish: 1, Used: 1}, {Lane: "c", Wish: first[1].Wish - 1, Keep: first[1].Wish - 1}}
+	if asks := asked("c"); !slices.Equal(asks, want) {
+		t.Errorf("requests %+v, want %+v", asks, want)
+	}
+}
+
+// A pod that has filled its slots of a lane searches for more jobs there.
+func TestSearchAfterFilledLane(t *testing.T) {
+	t.Parallel()
+	four := 4
+	l := NewLanes(4, nil)
+	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "shared", Enabled: true, Slots: &four}}})
+	now, still := time.Now(), func() bool { return true }
+	l.Settle(ask(l, "shared", true, now), []store.Slots{{Lane: "shared", Held: 1}}, now, still)
+	l.Unused(false, time.Minute, now) // the search finds nothing
+	wants, _ := l.Wants(now)
+	if len(wants) != 1 || wants[0].N != 1 {
+		t.Fatal("the claim does not cover the lane:", wants)
+	}
+	if spans, _ := l.Unused(false, time.Minute, now); spans != nil {
+		t.Error("a search follows a claim without a result:", spans)
+	}
+	l.Claimed(map[string]int{"shared": 0})
+	if spans, _ := l.Unused(false, time.Minute, now); len(spans) != 1 {
+		t.Error("no search follows a claim that has filled the lane")
 	}
 }
 
@@ -174,7 +211,8 @@ func TestHeldOrAwaitedSlots(t *testing.T) {
 		{store.Slots{Lane: "shared", Work: true}, true}, // refused, although jobs wait
 		{store.Slots{Lane: "shared"}, false},
 	} {
-		asks, _ := ask(l, "shared", true, time.Now())
+		l.Notified("shared")
+		asks := ask(l, "shared", true, time.Now())
 		l.Settle(asks, []store.Slots{c.reply}, time.Now(), func() bool { return true })
 		if got := l.HoldsOrAwaits(); got != c.want {
 			t.Errorf("after %+v, HoldsOrAwaits returns %v", c.reply, got)
@@ -204,15 +242,16 @@ func TestLostReplyToSlotRequest(t *testing.T) {
 	l := NewLanes(2, nil)
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "shared", Enabled: true, Slots: &two}}})
 	now, still := time.Now(), func() bool { return true }
-	asks, _ := ask(l, "shared", true, now)
+	asks := ask(l, "shared", true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 2, Share: 2}}, now, still)
-	if asks, _ = ask(l, "shared", false, now); len(asks) != 0 {
+	if asks = ask(l, "shared", false, now); len(asks) != 0 {
 		t.Fatal("a request is repeated although its reply arrived:", asks)
 	}
-	if asks, _ = ask(l, "shared", true, now); len(asks) != 1 { // this reply is lost
-		t.Fatal("no request after other pods have changed the grants:", asks)
+	l.Notified("shared")
+	if asks = ask(l, "shared", true, now); len(asks) != 1 { // this reply is lost
+		t.Fatal("no request after a notification about the grants:", asks)
 	}
-	if asks, _ = ask(l, "shared", false, now); len(asks) != 1 {
+	if asks = ask(l, "shared", false, now); len(asks) != 1 {
 		t.Error("the request whose reply was lost is not repeated:", asks)
 	}
 }

@@ -32,9 +32,9 @@ type Lanes struct {
 	order   []string
 	turn    int // lane that comes first the next time scarce slots are shared
 
-	searched     time.Time // when the unused lanes were last searched for jobs
-	freeAtSearch int       // number of free slots when Unused was last called
-	more         bool      // the search found more lanes with jobs than there were free slots
+	searched     time.Time // when limited lanes were last searched for jobs
+	freeAtSearch int       // number of slots that could be requested then
+	found        int       // number of lanes with jobs that the search found
 	kinds        map[string]string
 	lost         time.Time                                // when a heartbeat last lacked a known lane, because the lane was deleted
 	mayUse       func(name string) bool                   // all lanes if nil
@@ -75,7 +75,7 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
 		poll = poll || open && !entry.open || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
 		entry.open, entry.limit, entry.slots = open, reported.SlotsPerPod, reported.Slots
-		poll = entry.apply(reported) || poll
+		poll = entry.grant.next(event{kind: beaten, beat: reported}, entry.used) || poll
 		l.order = append(l.order, reported.Name)
 	}
 	for name, entry := range l.byName {
@@ -137,7 +137,7 @@ func (l *Lanes) Reserve(name string) bool {
 	if l.free(lane) == 0 {
 		return false
 	}
-	lane.take(1)
+	lane.used++
 	l.used++
 	return true
 }
@@ -164,12 +164,6 @@ func (l *Lanes) UnsharedSlots(name string) int {
 	return l.total
 }
 
-// take counts jobs that are starting.
-func (entry *lane) take(n int) {
-	entry.used += n
-	entry.grant.touched = true
-}
-
 // Release returns slots to a lane.
 func (l *Lanes) Release(name string, n int) {
 	l.mu.Lock()
@@ -190,13 +184,12 @@ func (l *Lanes) Step(from, to string) bool {
 		return false
 	}
 	if from == to {
-		lane.grant.touched = true
 		return lane.room() >= 0 // the step takes over its parent's slot
 	}
 	if lane.room() <= 0 {
 		return false
 	}
-	lane.take(1)
+	lane.used++
 	return true
 }
 
@@ -298,16 +291,7 @@ func (l *Lanes) Adopt(name string) {
 		entry = &lane{}
 		l.byName[name] = entry
 	}
-	entry.take(1)
-}
-
-// Unsure makes the next requests confirm the grants in all limited lanes.
-func (l *Lanes) Unsure() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lane := range l.byName {
-		lane.grant.unconfirmed = true
-	}
+	entry.used++
 }
 
 // Resize sets the total number of slots, and reports whether the number has increased.

@@ -24,7 +24,7 @@ func (l *Lanes) HoldsOrAwaits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lane := range l.byName {
-		if lane.grant.held > 0 || lane.grant.waits {
+		if lane.grant.state != idle {
 			return true
 		}
 	}

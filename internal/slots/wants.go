@@ -64,7 +64,7 @@ func (l *Lanes) Wants(since time.Time) (wants []store.Want, unasked int) {
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.more {
+	if l.found > l.freeAtSearch {
 		return false
 	}
 	open := 0

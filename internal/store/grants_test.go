@@ -25,9 +25,9 @@ func (w *world) limited(slots int) {
 }
 
 // settle requests slots in the default lane.
-func (w *world) settle(podID string, target, wish, used int) store.Slots {
+func (w *world) settle(podID string, keep, wish, used int) store.Slots {
 	w.t.Helper()
-	held, err := store.SettleSlots(w.ctx(), w.Store, podID, []store.Ask{{"default", target, wish, used}}, []string{"k"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, podID, []store.Ask{{"default", keep, wish, used}}, []string{"k"})
 	w.is.NoErr(err)
 	if len(held) == 0 {
 		return store.Slots{Held: -1}
@@ -45,7 +45,7 @@ func TestLaneSlotGrants(t *testing.T) {
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // repeating a request, for example after a lost reply, yields the same result
 	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // pod a returns its slots
 	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // the returned slots are available to pod b
-	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // a pod can return slots at any time
+	w.is.Equal(w.settle(b, 1, 1, 1).Held, 1)                                       // a pod can return slots at any time
 	w.is.Equal(w.settle("00000000-0000-0000-0000-000000000001", 1, 1, 0).Held, -1) // a pod that is not open holds nothing
 	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
 	w.is.Equal(w.settle(b, 1, 4, 1).Held, -1) // a lane without a limit has no slots to hold
@@ -61,33 +61,92 @@ func TestSlotGrantsForWaitingJobs(t *testing.T) {
 	w.is.Equal(held[0].Held, 0) // this pod can run none of the waiting jobs
 	w.is.True(!held[0].Work)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
-	w.is.True(w.settle(a, 1, 1, 0).Wake) // another pod can use the returned slot
+	heard := w.slotsHeard()
+	w.is.Equal(w.settle(a, 1, 1, 0).Held, 1)
+	w.is.Equal(heard(), []string{"*"}) // another pod can use the returned slot
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod is granted no additional slots but keeps the ones that it holds
-	w.is.True(!w.settle(a, 1, 1, 1).Wake)    // no job waits for the returned slot
+	w.is.Equal(w.settle(a, 1, 1, 1).Held, 1)
+	w.is.Equal(len(heard()), 0) // no job waits for the returned slot
 }
 
-func TestSlotGrantBelowShareFirst(t *testing.T) {
+// slotsHeard listens for notifications about slots of the default lane. The function that it returns reads them, and returns the pods that
+// were notified since the last call.
+func (w *world) slotsHeard() func() []string {
+	w.t.Helper()
+	conn, err := w.pool.Acquire(w.ctx())
+	w.is.NoErr(err)
+	w.t.Cleanup(conn.Release)
+	_, err = conn.Exec(w.ctx(), "listen "+w.RestChannel())
+	w.is.NoErr(err)
+	return func() (pods []string) {
+		for {
+			w.exec(`select pg_notify($1, 'end')`, w.RestChannel())
+			for {
+				note, err := conn.Conn().WaitForNotification(w.ctx())
+				w.is.NoErr(err)
+				podID, lane, ok := store.ParseSlots(note.Payload)
+				if !ok {
+					return pods
+				}
+				w.is.Equal(lane, "default")
+				pods = append(pods, podID)
+			}
+		}
+	}
+}
+
+// Slots that a pod returns are handed over to the pod that has waited longest, which is notified. The holder is notified when the first pod
+// starts to wait.
+func TestSlotHandOverInQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
 	w.limited(1)
+	heard := w.slotsHeard()
 	w.is.Equal(w.settle(a, 1, 1, 0), store.Slots{Lane: "default", Held: 1, Work: true})
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})                   // b waits, and the holder must be woken
-	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", OthersWait: true, Wake: true, Work: true}) // c must wait too, and the holder is woken again
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", OthersWait: true, Work: true})             // b is still waiting, so no pod is woken again
-	w.is.True(w.settle(a, 1, 1, 1).OthersWait)                                                               // the holder learns that other pods are waiting
-	back := w.settle(a, 0, 1, 0)                                                                             // a returns its slot and immediately wants it back
-	w.is.Equal(back, store.Slots{Lane: "default", OthersWait: true, Wake: true, Work: true})
-	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // a must wait for the others
-	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // c came second and is still waiting
-	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // b came first and is granted the slot
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Work: true})
+	w.is.Equal(heard(), []string{a}) // b waits, and the holder is told
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", OthersWait: true, Work: true})
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", OthersWait: true, Work: true})
+	w.is.True(w.settle(a, 1, 1, 1).OthersWait)
+	w.is.Equal(len(heard()), 0)                                                                  // the holder knows already
+	w.is.Equal(w.settle(a, 0, 1, 0), store.Slots{Lane: "default", OthersWait: true, Work: true}) // a returns its slot, and wants it back
+	w.is.Equal(heard(), []string{b})                                                             // b came first
+	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0)
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Held: 1, OthersWait: true, Work: true})
 	w.settle(b, 0, 1, 0)
+	w.is.Equal(heard(), []string{c}) // c came before a
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 1)
 	w.settle(c, 0, 0, 0)
+	w.is.Equal(heard(), []string{a}) // a came before b
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
-	w.is.Equal(w.settle(a, 1, 1, 0).Held, 1) // a came before b
+	w.is.Equal(w.settle(a, 1, 1, 0).Held, 1)
+	w.settle(b, 0, 0, 0) // b leaves the queue
+	w.settle(a, 0, 0, 0)
+	w.is.Equal(heard(), []string{"*"}) // no pod waits for the slot, but a job does
+}
+
+// Returned slots go first to pods with less than their share, then to the others in the queue. A pod that returns slots above its share gets
+// back those that no other pod needs.
+func TestSlotHandOverBelowShareFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
+	w.limited(6) // the share is two
+	w.is.Equal(w.settle(b, 2, 2, 0).Held, 2)
+	w.is.Equal(w.settle(a, 5, 5, 0), store.Slots{Lane: "default", Held: 4, Share: 2, Work: true})
+	w.is.Equal(w.settle(b, 3, 3, 0).Held, 2) // b has its share, and wants more
+	heard := w.slotsHeard()
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Share: 2, Work: true})
+	w.is.Equal(heard(), []string{a}) // only a has more than its share
+	w.is.Equal(w.settle(a, 2, 5, 0), store.Slots{Lane: "default", Held: 2, Share: 2, Work: true})
+	w.is.Equal(w.settle(b, 3, 3, 0).Held, 3)
+	w.is.Equal(w.settle(c, 1, 1, 0).Held, 1)
+	w.is.Equal(w.settle(c, 0, 0, 0).Held, 0)
+	w.is.Equal(w.settle(a, 5, 5, 0).Held, 3)
+	w.is.Equal(w.settle(a, 2, 5, 0).Held, 3) // no other pod needs the slot
 }
 
 func TestClosedPodSlotRecovery(t *testing.T) {
@@ -157,11 +216,12 @@ func TestLateSlotRequest(t *testing.T) {
 	late := w.Asked().Add(1) // this request returns two slots, and arrives late
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
 	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("pod", a, "lanes", []string{"default"},
-		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
+		"keeps", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "channel", w.RestChannel(), "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
-	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b is granted a slot only after a has returned some of its slots
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 2) // a returns two slots, of which b needs one
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
 }
 
 // Pods request and return slots concurrently, and some are closed in between. Meanwhile, snapshots are checked against the limit.
@@ -180,7 +240,7 @@ func TestConcurrentSlotRequestsLimit(t *testing.T) {
 				target := random.IntN(4)
 				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, podID, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
 				is.NoErr(err)
-				is.True(held[0].Held <= target)
+				is.True(held[0].Held <= 3)
 				if n == 0 && round%10 == 0 {
 					is.NoErr(w.Leave(context.WithoutCancel(w.t.Context()), podID))
 					_, err := store.VoidSlots(context.WithoutCancel(w.t.Context()), w.Store, []string{podID})

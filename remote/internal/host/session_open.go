@@ -79,7 +79,9 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, h.pod.DBError(err))
 	}
 	inner.FirstBeat(sent, b)
-	inner.RestoreClaims(g.stream > 1) // finds and returns claims that never reached the worker
+	if g.stream > 1 {
+		inner.Unknown.Raise() // finds and returns claims that never reached the worker
+	}
 	g.adopt(adopted)
 	go g.live(claiming)
 	h.pod.Metrics.RemoteStreams.Inc()
