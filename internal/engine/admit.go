@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// admitter admits the next job of each subject whose guard this process has freed, or for which it has parked a job. It does so in a statement
+// admitter admits the next job of each subject whose guard this process has freed without giving it to another job, or for which it has parked one. It does so in a statement
 // of its own, after the commit that freed the guard or parked the job: two such transactions at the same moment do not see each other. If
 // the process fails in between, the poll of any pod finds the job.
 type admitter struct {

@@ -32,7 +32,7 @@ func (fin *finisher) flushOf(run *Run, e store.Ending, next *store.NewJob) *flus
 	if run.Claimed.Ahead {
 		e.Started = &run.Claimed.ClaimedAt
 	}
-	e.ID, e.Fence, e.Next, e.Branch, e.Undo = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo
+	e.ID, e.Fence, e.Next, e.Branch, e.Undo, e.Subject = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo, run.Claimed.Subject != ""
 	if next != nil {
 		next.Starts = fin.mayStart(run, next)
 		fin.inFlight.add(next.ID)
@@ -95,7 +95,7 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 		// The handler's outcome cannot be stored, so fail the job.
 		fin.undoStart(run, next)
 		fin.Log.ErrorContext(run.Ctx, "could not store the result", append(run.attrs(), telemetry.Err, err)...)
-		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
+		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, Subject: e.Subject, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
 		ended, err = fin.flusher.writeEnd(run, e)
@@ -135,7 +135,11 @@ func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ende
 	}
 	run.span.State(ended.State)
 	fin.logEnd(run, e, ended.State)
-	fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
+	if ended.Heir != nil {
+		fin.admitted([]store.AdmittedJob{*ended.Heir})
+	} else {
+		fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
+	}
 	if ended.OffBalance != nil {
 		fin.fanOuts.Unsettled.add(*ended.OffBalance)
 	}

@@ -13,7 +13,8 @@ import (
 // subject is taken is parked with the reason subject. Three statements take guards: a submission or next step ([placeParts]), a promotion,
 // and an admission. Each of them inserts the guard and makes only those jobs pending whose guard it has inserted.
 //
-// The transaction that ends a job frees its guard. A process that has ended a job, or has locked or written a row of parked with the reason subject,
+// The end of a handler gives the guard to the first job that is parked for the subject ([endGuards]). Any other transaction that ends a job or parks it frees
+// the guard. A process that has freed a guard, or has locked or written a row of parked with the reason subject,
 // then calls [Store.AdmitNext], with a new snapshot: otherwise, a submission and an end at the same moment would leave the job to each other.
 // If a process fails in between, [Store.AdmitMissed] finds the job within one poll.
 
@@ -64,6 +65,11 @@ func firstParked(also string) string {
 			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
 }
 
+// firstUnlocked locks the first job that is parked for the subject of row w: those in open lanes come first. It selects nothing if another transaction has
+// locked that job. Plan: as for firstParked; parked_pkey.
+var firstUnlocked = `(select p.id, p.priority, p.run_after from trapeze.parked p
+		where p.id = coalesce(` + firstParked(" and "+openLane) + `, ` + firstParked("") + `) for update skip locked) h`
+
 const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
 
 // admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It does not take
@@ -75,10 +81,7 @@ var admitSQL = newStatement(`
 with heirs as materialized (
 	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
 	from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
-	cross join lateral (
-		select p.id, p.priority, p.run_after from trapeze.parked p
-		where p.id = coalesce(`, firstParked(" and "+openLane), `, `, firstParked(""), `) for update skip locked
-	) h
+	cross join lateral `, firstUnlocked, `
 	where `, guardFree, `
 ), `, takeGuards("heirs"), `, moved as (
 	delete from trapeze.parked p using guarded g where p.id = g.job_id returning p.*

@@ -11,8 +11,8 @@ import (
 // many jobs, but take only 80 µs on the server instead of the 190 µs of [finishSQL]. In cases that they cannot handle they write nothing,
 // and the statement for many jobs runs instead.
 //
-// finishOneSQL ends a job that succeeded and inserts its next step, which must not need approval. It writes nothing if a cancel request was
-// committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
+// finishOneSQL ends a job without a subject that succeeded, and inserts its next step, which must not need approval. It writes nothing if a cancel
+// request was committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
 //
 // endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.
 //
@@ -24,9 +24,9 @@ import (
 // inserts.
 var (
 	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
-		oneJob, onePipeline, oneLive, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
-		`select g.id, 'succeeded', n.runs, null::bigint from gone g cross join next n`)
-	endOneSQL     = newStatement(with(oneGone, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint from gone`)
+		oneJob, onePipeline, oneLive, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
+		`select g.id, 'succeeded', n.runs, null::bigint, null::text, null::int, null::timestamptz from gone g cross join next n`)
+	endOneSQL     = newStatement(with(oneGone, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint, null::text, null::int, null::timestamptz from gone`)
 	enqueueOneSQL = newStatement(with(oneNext(goesAheadInRanges, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline,
 		oneLive, oneEvents(oneNextEvents)), `select @next::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
 	enqueueOneFreeSQL = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",
@@ -38,8 +38,8 @@ const (
 	// oneGone deletes the claim's row. The subquery skips the row if it is locked. Plan: live_pkey, twice.
 	oneGone = `gone as (
 	delete from trapeze.live where id = (select id from trapeze.live
-		where id = @id::bigint and fence = @fence::bigint and pod = @pod::uuid and not cancel_requested for update skip locked)
-	returning id, kind, subject, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
+		where id = @id::bigint and fence = @fence::bigint and pod = @pod::uuid and not cancel_requested and subject = '' for update skip locked)
+	returning id, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
 	// oneSubmission selects a submitted or scheduled job, unless it needs approval. Plan: one probe of lanes_pkey.
@@ -64,12 +64,6 @@ const (
 	from next
 )`
 
-	// oneRun ends the run for the finished job's subject. Plan: current_runs_of_subject.
-	oneRun = `ended_run as (
-	update trapeze.current_runs c set state = 'ended'
-	from gone g
-	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
-)`
 	oneDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at,
 		xid, claim_xid)
@@ -125,7 +119,7 @@ func finishOneOf(podID string, list []Ending) (*statement, args) {
 		return nil, nil
 	}
 	e := &list[0]
-	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
+	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.Subject || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
 		return nil, nil
 	}
 	sql, by := endOneSQL, args(nil)

@@ -27,16 +27,18 @@ type Ending struct {
 	Started *time.Time      // start time of the handler, for a job that was claimed ahead of time; nil if the row already contains it
 	Next    *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
 	Branch                  // branch of the finished job
+	Subject bool            // the finished job has a subject
 	EventNo int             // only for a job that was waiting: the number that [Store.Waiting] read
 }
 
 // Ended is the result of an accepted [Ending].
 type Ended struct {
-	State        job.State // cancelled if a cancel request was committed first
-	ChildRunning bool      // the next step was started for this pod, with fence 1
-	OffBalance   *int64    // the fan-out that now needs to be settled; see [Store.FanOut]
-	Found        bool      // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
-	Here         bool      // set by the caller along with Found: this pod's earlier attempt ended the claim, but its reply was lost
+	State        job.State    // cancelled if a cancel request was committed first
+	ChildRunning bool         // the next step was started for this pod, with fence 1
+	OffBalance   *int64       // the fan-out that now needs to be settled; see [Store.FanOut]
+	Heir         *AdmittedJob // the subject's next job, which became pending in the same commit; if nil, call [Store.AdmitNext]
+	Found        bool         // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
+	Here         bool         // set by the caller along with Found: this pod's earlier attempt ended the claim, but its reply was lost
 }
 
 // A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and
@@ -59,13 +61,13 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 	parts := []string{
 		"gone as (\n\tdelete from trapeze.live l\n\tusing (select k.ctid as at, e.* from unnest(" + arrays + ") as e(" + columns + ")" + endLocked + ") e" + endGone + returned + "\n)",
 	}
-	started, due := "false", "null::bigint"
+	started, due, kept := "false", "null::bigint", ""
 	if nextSteps {
-		parts = append(parts, nextInput, placeParts(goesAhead), nextHandedOver, endRunsNotHandedOver)
-		started = "next is not null and id in (select parent_id from placed where place = 'running')"
-	} else {
-		parts = append(parts, endRuns)
+		parts = append(parts, nextInput, placeParts(goesAhead), nextHandedOver)
+		started = "next is not null and gone.id in (select parent_id from placed where place = 'running')"
+		kept = " and w.id not in (select parent_id from placed where handed and place in ('running', 'pending'))"
 	}
+	parts = append(parts, endGuards(kept))
 	parts = append(parts, endDone, FreeKeys, endTold, endEvents)
 	if fanOuts {
 		last := ""
@@ -75,7 +77,31 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 		parts = append(parts, "branches as (\n\tselect of_group, state, was_impaired from gone where of_group is not null"+last+"\n)", NoParents, CountBranches)
 		due = "(select c.id from counted c where c.id = of_group and c.due)"
 	}
-	return newStatement(with(parts...), "select id, state, "+started+" as child_running, "+due+" as due from gone")
+	return newStatement(with(parts...), "select gone.id, state, "+started+" as child_running, "+due+" as due, m.lane, m.priority::int, m.run_after from gone left join moved m on m.gone = gone.id")
+}
+
+// endGuards gives the guard of each job in the gone CTE to the first job that is parked for the same subject, and makes that job pending. If there is
+// none, or another transaction has locked its row, the guard is freed. kept is a condition that leaves out jobs that hand over their guard otherwise. Guards of
+// next steps are inserted before: two ends that use each other's subjects could deadlock otherwise. Plan: per job with a subject, one probe of
+// parked_for_subject, parked_pkey and current_runs_of_subject.
+func endGuards(kept string) string {
+	return `heirs as materialized (
+	select w.id as gone, w.kind, w.subject, h.id from gone w cross join lateral ` + firstUnlocked + ` where w.subject <> ''` + kept + `
+), inherited as (
+	update trapeze.current_runs c set job_id = h.id, previous_job = h.gone from heirs h
+	where c.kind = h.kind and c.subject = h.subject and c.job_id = h.gone and c.state = 'running'
+	returning c.kind, c.subject, c.job_id, h.gone
+), outdated as (
+	delete from trapeze.current_runs c using inherited i where c.kind = i.kind and c.subject = i.subject and c.state = 'ended'
+), moved as (
+	delete from trapeze.parked p using inherited i where p.id = i.job_id returning p.*, i.gone
+), admitted as (
+	insert into trapeze.live (ready_at, state, ` + parkedColumns + `) select run_after, 'pending', ` + parkedColumns + ` from moved
+), ended_runs as (
+	update trapeze.current_runs c set state = 'ended' from gone w
+	where w.subject <> '' and w.id not in (select gone from heirs)` + kept + `
+		and c.kind = w.kind and c.subject = w.subject and c.job_id = w.id and c.state = 'running'
+)`
 }
 
 // endSQL ends jobs that have no next step. While a backlog is being drained, most jobs have none, and the inserts of [finishSQL] would make
@@ -157,22 +183,6 @@ const (
 	from placed p
 	where p.handed and p.place in ('running', 'pending')
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
-)`
-
-	// endRunsNotHandedOver frees the guards of the subjects in the gone CTE, except those that were handed over. Plan:
-	// current_runs_of_subject.
-	endRunsNotHandedOver = `ended_runs as (
-	update trapeze.current_runs c set state = 'ended'
-	from gone g
-	where g.subject <> '' and g.id not in (select parent_id from placed where handed and place in ('running', 'pending'))
-		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
-)`
-
-	// endRuns frees the guards of the subjects in the gone CTE. Plan: current_runs_of_subject.
-	endRuns = `ended_runs as (
-	update trapeze.current_runs c set state = 'ended'
-	from gone g
-	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
 	// endDone inserts the gone CTE's rows into done.
@@ -341,6 +351,12 @@ type endedRow struct {
 }
 
 func scanEnded(row pgx.CollectableRow) (e endedRow, err error) {
-	err = row.Scan(&e.id, (*string)(&e.State), &e.ChildRunning, &e.OffBalance)
+	var lane *string
+	var priority *int
+	var ready *time.Time
+	err = row.Scan(&e.id, (*string)(&e.State), &e.ChildRunning, &e.OffBalance, &lane, &priority, &ready)
+	if lane != nil {
+		e.Heir = &AdmittedJob{*lane, *priority, *ready}
+	}
 	return e, err
 }

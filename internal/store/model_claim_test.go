@@ -177,17 +177,25 @@ func (m *model) Yield(keys []store.Key) (n int) {
 	return n
 }
 
+// firstWaiting returns the first job that waits for a subject: those in open lanes come first.
+func (m *model) firstWaiting(k store.Key) *modelJob {
+	list := m.waitingFor(k)
+	if open := slices.DeleteFunc(slices.Clone(list), func(j *modelJob) bool { return !m.laneOpen(j) }); len(open) > 0 {
+		list = open
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0]
+}
+
 // Admit makes the first waiting job of each free subject pending. Jobs in open lanes come first. It returns the lanes of the admitted jobs.
 func (m *model) Admit(keys []store.Key) (lanes []string) {
 	for _, k := range keys {
-		list := m.waitingFor(k)
-		if open := slices.DeleteFunc(slices.Clone(list), func(j *modelJob) bool { return !m.laneOpen(j) }); len(open) > 0 {
-			list = open
-		}
-		if m.busy(k) || len(list) == 0 {
+		j := m.firstWaiting(k)
+		if m.busy(k) || j == nil {
 			continue
 		}
-		j := list[0]
 		m.guard(j)
 		j.place, j.why = "live", ""
 		lanes = append(lanes, j.Lane)

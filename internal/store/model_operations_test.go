@@ -164,7 +164,13 @@ func claimsOf(c store.Claims, err error) (found []modelClaim, _ error) {
 func finishes(podID string, list ...store.Ending) operation {
 	return in(fmt.Sprintf("finish %s in %s", asLine(list), podID),
 		func(ctx context.Context, s *store.Store) (map[int64]store.Ended, error) {
-			return s.Finish(ctx, podID, list)
+			ended, err := s.Finish(ctx, podID, list)
+			for _, e := range ended {
+				if e.Heir != nil {
+					e.Heir.ReadyAt = time.Time{}
+				}
+			}
+			return ended, err
 		},
 		func(m *model) (map[int64]store.Ended, error) { return m.Finish(podID, list), nil })
 }

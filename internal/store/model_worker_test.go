@@ -31,6 +31,19 @@ func (m *model) Finish(podID string, list []store.Ending) map[int64]store.Ended 
 		j := m.jobs[e.ID]
 		ended[e.ID] = store.Ended{State: m.finish(j, e), ChildRunning: e.Next != nil && at[e.Next.ID] == store.PlacedRunning}
 	}
+	for _, e := range ends {
+		j := m.jobs[e.ID]
+		if e.Next != nil && j.Kind == e.Next.Kind && j.Subject == e.Next.Subject && (at[e.Next.ID] == store.PlacedRunning || at[e.Next.ID] == store.PlacedPending) {
+			continue // the next step takes over the guard
+		}
+		if first := m.firstWaiting(j.key()); j.Subject != "" && first != nil {
+			m.runs[j.key()] = modelRun{first.ID, "running", j.ID}
+			first.place, first.why = "live", ""
+			end := ended[e.ID]
+			end.Heir = &store.AdmittedJob{Lane: first.Lane, Priority: first.Priority}
+			ended[e.ID] = end
+		}
+	}
 	m.insert(podID, jobs, at)
 	return ended
 }

@@ -31,8 +31,8 @@
 // jobs it has locked in live. Only the inserts wait. Operators and a hand-back also wait for the row of a job, and hold nothing else meanwhile.
 // A promotion replaces the row of a job that stays parked: a late promotion would otherwise lock the row without knowing.
 //
-// Rule 3. After its commit, in statements with new snapshots, a process runs admit for the subject of each job that it has ended. It runs
-// admit and then yield for the subject of each job that it has parked with the reason subject, moved, handed back, or given another
+// Rule 3. The end of a handler also locks the first parked job of the subject, gives it the guard and makes it pending. After its commit, in
+// statements with new snapshots, a process runs admit for the subject of each other job that it has ended. It runs admit and then yield for the subject of each job that it has parked with the reason subject, moved, handed back, or given another
 // priority. After an end with a next step, it runs both for the step's subject.
 //
 // Admit, if the guard is free: lock the first parked job; insert the guard; move the job only if the guard was inserted. Otherwise admit and
@@ -51,7 +51,7 @@
 //
 // These cases are left to the net:
 //   - A lane closes, and a pending job in it holds a guard. Nothing follows the change of a lane.
-//   - A statement inserts a guard although its snapshot does not show a more urgent parked job. If no process is going to run yield for that
+//   - A statement takes or gives a guard although its snapshot does not show a more urgent parked job. If no process is going to run yield for that
 //     job, the job waits for one run or for the net.
 //   - A claim locks a pending row that a move has taken out of its lane. Meanwhile, yield skips the row.
 //   - The reply to an operator's command or to a promotion is lost, or the command is rolled back after it has locked the first parked job.

@@ -290,6 +290,12 @@ func (m *Scenario) foundNothing(t tx) {
 func (m *Scenario) commit(s *State, i int) {
 	t := tx{m, s, &s.proc[i], i}
 	t.commit()
+	now := tx{m, s, &process{snap: s.rows}, i}
+	t.each(func(j int) { // the heir of an end, whose snapshot may not show a more urgent job; nobody waits for the end's guard
+		if c, g := s.rows[live(j)], m.subject(j); t.p.op == End && c.kind() == pending && g >= 0 && now.outranked(g, c) {
+			s.late |= bit(g)
+		}
+	})
 	if t.p.op == Promote || t.p.op == Approve || t.p.op == Again {
 		s.freed |= t.p.locked
 	}

@@ -108,14 +108,25 @@ func (r *replay) submit(list ...store.NewJob) (ids []int64) {
 }
 
 // ends claims the pending job and ends it.
+// ends claims the pending job and ends it.
 func (r *replay) ends(s *store.Store) error {
-	found, err := s.Claim(context.Background(), r.pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
-	if err != nil || len(found.Jobs) != 1 {
-		return fmt.Errorf("claimed %d jobs: %w", len(found.Jobs), err)
-	}
-	c := found.Jobs[0]
-	_, err = s.Finish(context.Background(), r.pod, []store.Ending{{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}})
+	c := r.claim(s)
+	_, err := s.Finish(context.Background(), r.pod, []store.Ending{{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}})
 	return err
+}
+
+// retries claims the pending job and parks it for an hour. Unlike an end, this frees the guard without choosing the next job.
+func (r *replay) retries() {
+	c := r.claim(r.Store)
+	_, err := r.Park(r.t.Context(), job.Lease{JobID: c.ID, Fence: c.Fence, Pod: r.pod}, time.Hour, store.Retry{})
+	r.is.NoErr(err)
+}
+
+func (r *replay) claim(s *store.Store) *store.Claimed {
+	found, err := s.Claim(context.Background(), r.pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
+	r.is.NoErr(err)
+	r.is.Equal(len(found.Jobs), 1)
+	return found.Jobs[0]
 }
 
 func freed(s *store.Store) error {
@@ -130,6 +141,13 @@ func (r *replay) holds(ids ...int64) {
 	r.t.Helper()
 	r.is.Equal(fmt.Sprint(pgtest.Column[int64](r.t, r.pool, `select id from trapeze.live where state = 'pending'`)), fmt.Sprint(ids))
 	r.is.Equal(fmt.Sprint(pgtest.Column[int64](r.t, r.pool, `select job_id from trapeze.current_runs where state = 'running'`)), fmt.Sprint(ids))
+}
+
+func TestReplayEndWithHeir(t *testing.T) {
+	r := newReplay(t)
+	list := r.submit(r.job(0), r.job(0))
+	r.is.NoErr(r.ends(r.Store))
+	r.holds(list[1])
 }
 
 func TestReplaySubmissionDuringEnd(t *testing.T) {
@@ -152,7 +170,7 @@ func TestReplayUrgentJobDuringAdmission(t *testing.T) {
 		_, err := s.Enqueue(context.Background(), r.pod, []store.NewJob{urgent})
 		return err
 	})
-	r.is.NoErr(r.ends(r.Store))
+	r.retries()
 	admitted := r.stops(freed) // its snapshot does not show the urgent job
 	submitted()
 	settled := r.waits(0, func() error {
@@ -205,7 +223,7 @@ func TestReplayLockedFirstJob(t *testing.T) {
 func TestReplayCancelDuringAdmission(t *testing.T) {
 	r := newReplay(t)
 	list := r.submit(r.job(0), r.job(0), r.job(0))
-	r.is.NoErr(r.ends(r.Store))
+	r.retries()
 	admitted := r.stops(freed)
 	cancelled := r.waits(0, func() error {
 		_, err := admin.Cancel(context.Background(), r.Store, list[1], 0, false, "ann", func(job.Lease) {})

@@ -39,6 +39,7 @@ func (t tx) lock() verdict {
 		if v := t.lockJobs(); v != ready {
 			return v
 		}
+		t.each(t.lockHeir)
 	}
 	t.each(t.request)
 	if t.p.locked == 0 {
@@ -150,9 +151,33 @@ func (t tx) yields(s int, holder cell) bool {
 	return holder.kind() == pending && t.outranked(s, holder)
 }
 
-// lockFirst locks the first parked job of a free subject: jobs in open lanes come first, then the more urgent ones. If it is locked, nothing is
-// locked instead.
+// lockFirst locks the first parked job of a free subject.
 func (t tx) lockFirst(s int) {
+	if t.p.snap[guard(s)] == 0 {
+		t.lockParked(s)
+	}
+}
+
+// lockHeir locks the first parked job of the subject of a job that ends, unless the job's next step takes over the guard.
+func (t tx) lockHeir(j int) {
+	s, n := t.m.subject(j), t.next(j)
+	if t.p.op == End && s >= 0 && !t.heir(j) && !t.retries(j) && !(n >= 0 && t.handed(j, n) && t.first(s, t.m.Jobs[n].Priority+1)) {
+		t.lockParked(s)
+	}
+}
+
+// heir reports whether an end has locked a job in order to make it pending.
+func (t tx) heir(j int) bool { return t.p.op == End && t.home(j) == parked(j) }
+
+// hasHeir reports whether an end has locked a job of the subject in order to make it pending.
+func (t tx) hasHeir(s int) (yes bool) {
+	t.each(func(k int) { yes = yes || t.heir(k) && t.m.subject(k) == s })
+	return yes
+}
+
+// lockParked locks the first parked job of a subject: jobs in open lanes come first, then the more urgent ones. If it is locked, nothing is
+// locked instead.
+func (t tx) lockParked(s int) {
 	best := -1
 	t.waiting(s, func(k int, c cell) {
 		if t.busy(parked(k)) && t.m.planted(SkipLocked) {
@@ -162,7 +187,7 @@ func (t tx) lockFirst(s int) {
 			best = k
 		}
 	})
-	if t.p.snap[guard(s)] == 0 && best >= 0 && !t.busy(parked(best)) && t.latest(parked(best)).kind() == subject {
+	if best >= 0 && !t.busy(parked(best)) && t.latest(parked(best)).kind() == subject {
 		t.p.locked |= bit(best)
 	}
 }
@@ -184,6 +209,9 @@ func (t tx) request(j int) {
 			t.take(j, t.m.Jobs[j].Priority)
 		}
 	case End:
+		if t.heir(j) {
+			return
+		}
 		if t.m.planted(FreeFirst) && t.m.subject(j) >= 0 {
 			t.put(guard(t.m.subject(j)), 0)
 		}
@@ -233,6 +261,12 @@ func (t tx) write(j int) {
 	r, s := t.home(j), t.m.subject(j)
 	c := t.s.rows[r]
 	running := r == live(j) && c.running()
+	if t.heir(j) {
+		t.put(r, 0)
+		t.put(live(j), c.as(pending))
+		t.put(guard(s), cell(j+1))
+		return
+	}
 	switch t.p.op {
 	case Submit, SubmitTx:
 		t.insert(j, false)
@@ -298,8 +332,10 @@ func (t tx) write(j int) {
 			t.put(done(j), c.as(ended))
 		}
 		t.put(r, 0)
-		t.owe(j, false)
-		if r == live(j) && s >= 0 && !(t.p.op == Cancel && t.m.planted(CancelKeepsGuard)) {
+		if s < 0 || !t.hasHeir(s) {
+			t.owe(j, false)
+		}
+		if r == live(j) && s >= 0 && !t.hasHeir(s) && !(t.p.op == Cancel && t.m.planted(CancelKeepsGuard)) {
 			t.put(guard(s), 0)
 		}
 		if n := t.next(j); n >= 0 {
