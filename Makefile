@@ -59,7 +59,7 @@ race: ## run all tests with the race detector
 IN_TOOLS = $(if $(filter ./...,$(PACKAGES)),cd tools && $(1) ./...)
 
 # The packages whose goroutines share data. make race also tests the others, including api, remote and cmd, which use these packages.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(engine|feed|fleet|failpoint|journal|maintenance|pod|routine|slots|telemetry|work))$$')
+CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(engine|feed|fleet|failpoint|identity|journal|maintenance|pod|routine|slots|telemetry|work))$$')
 
 # Tests that take long with the race detector and whose code shorter tests also cover. make race runs them all.
 LONG_RACE := TestRandomPipelines TestFivePodsShareSchedules \

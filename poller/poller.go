@@ -1,106 +1,160 @@
-// Package poller decides when an engine polls; the polling itself is done by its [Source]. It merges wake-ups and never spins. Waiting jobs
-// are claimed only in its sweeps, so a lost wake-up delays a job by at most one interval. Each engine has one poller.
+// Package poller is the safety net of an engine. It finds within one interval any job that the fast path misses, because a process has
+// failed, a reply was lost, or no pod has noticed a commit. It also claims the pending jobs for free slots. Each engine has one poller.
 //
 //	interval ± 10 % ───┐
 //	a wake-up ─────────┼──▶ Sweep, repeated while it finds more ──▶ wait
-//	a due time ────────┘
+//	a due time ────────┘      │
+//	                          ▼
+//	hand back orphans ─▶ recover ─▶ promote ─▶ admit missed ─▶ settle slots ─▶ claim ─▶ [Engine.LaunchClaims]
+//
+// This file has the sweep. Each of the others has one of its parts: timer.go, wake.go, due.go, orphaned_claims.go, recover.go, admit.go,
+// slots.go (slot grants and low-water marks), claim.go, and backlog.go (whether a free slot is worth another claim).
 package poller
 
 import (
 	"context"
-	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/fleet"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/routine"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
-// Source is polled by a [Poller].
-type Source interface {
-	// Sweep polls once and reports whether polling again immediately may find more.
-	Sweep(ctx context.Context) (more bool)
-	// NextDue returns the earliest time at which a poll might find something, or the zero time if none is known.
-	NextDue() time.Time
+// Engine runs the jobs that a poller claims.
+type Engine interface {
+	// LaunchClaims starts claimed jobs, for which reserved holds the free slots by lane, and counts them down there.
+	LaunchClaims(podID string, found store.Claims, reserved map[string]int)
+	// FillSlots fills free slots with jobs that were claimed ahead of time.
+	FillSlots()
+	// AwaitEnds blocks, on a small pod and only for a moment, until the ends in flight have freed their slots.
+	AwaitEnds()
+	// RunsIsolated reports whether an isolated job is running.
+	RunsIsolated() bool
+	// AddKnown adds the claims that the engine is working on, including claims that a statement in flight may assign to it.
+	AddKnown(known map[job.Lease]bool)
 }
 
-// Poller sweeps a source at intervals, when woken, and when something becomes due. Create one with [New].
+// Member is implemented by the identity that a poller works for.
+type Member interface {
+	// Claims returns the claims that the table assigns to the identity. The ok result is false if another process is now responsible for
+	// them.
+	Claims(ctx context.Context, podID string) (held []store.Held, ok bool, err error)
+	// WakePeers wakes the process's other engines and the other pods, because there is work that this engine cannot take immediately.
+	WakePeers()
+	// PassOn passes a wake-up on to the next pods, because there are more jobs than this engine can take.
+	PassOn(fleet.Up)
+	// MarkLimit returns how long low-water marks may stay valid, and a function that is called when they expire, to wake the engines that
+	// share them.
+	MarkLimit() (most time.Duration, wake func())
+}
+
+// Poller finds the work of one engine. Create one with [New].
 type Poller struct {
-	source Source
-	every  time.Duration
-	wake   routine.Signal
-	nudge  routine.Signal
+	*identity.Identity
+	Timer    *Timer // calls Sweep
+	member   Member
+	engine   Engine
+	due      dueTimes
+	subjects subjects // whose next jobs must be admitted
+
+	look     atomic.Bool    // more jobs may have become pending since the latest claim
+	news     atomic.Bool    // more urgent jobs than those claimed ahead of time may have arrived
+	backlog  backlog        // whether the latest claim left jobs behind
+	turns    fleet.Turns    // this engine's turn to claim after a notification
+	renewing sync.WaitGroup // waits for reads of expired marks
+	missedAt time.Time      // when missed admissions were last searched for
+
+	mu        sync.Mutex // locked during a claim; guards the following fields
+	round     round
+	roundTrip time.Duration // moving average over the latest claims
+	dry       bool          // the latest refill of the jobs claimed ahead of time found fewer jobs than requested
 }
 
-// spread is the fraction by which intervals vary, so that pods do not poll in lockstep.
-const spread = 0.1
-
-// New returns a poller that sweeps source every interval, ± 10 %.
-func New(source Source, every time.Duration) *Poller {
-	return &Poller{source: source, every: every, wake: routine.NewSignal(), nudge: routine.NewSignal()}
+// New returns the poller of an engine that works for an identity.
+func New(i *identity.Identity, m Member, e Engine) *Poller {
+	p := &Poller{Identity: i, member: m, engine: e, subjects: subjects{some: routine.NewSignal()}}
+	p.Timer = NewTimer(p, i.Opts.PollEvery)
+	return p
 }
 
-// Wake requests an immediate sweep, or another sweep after the one in progress. Calls made before that sweep starts are merged. Wake is
-// safe for concurrent use.
-func (p *Poller) Wake() {
-	p.wake.Set()
-}
-
-// Nudge makes the poller call its source's NextDue again and sweep only if something is due. It is safe for concurrent use.
-func (p *Poller) Nudge() {
-	p.nudge.Set()
-}
-
-// Run sweeps until ctx is done: immediately, then after every interval, at every wake-up and at every due time. It never interrupts a
-// sweep.
+// Run sweeps until ctx ends.
 func (p *Poller) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	lookAt, swept := time.Now(), time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.nudge:
-			// A due time that has been reached must not be postponed, even if nudges arrive more often than the minimum wait.
-			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
-				timer.Reset(wait)
-				continue
-			}
-		case <-p.wake:
-		case <-timer.C:
-			if time.Now().Before(lookAt) && !p.due() {
-				timer.Reset(p.wait(lookAt))
-				continue
-			}
-		}
-		for p.source.Sweep(ctx) {
-			if ctx.Err() != nil {
-				return
-			}
-		}
-		swept = time.Now()
-		lookAt = swept.Add(p.interval())
-		timer.Reset(p.wait(lookAt))
+	p.Timer.Run(ctx)
+	p.renewing.Wait()
+}
+
+// Sweep implements [Source]. It hands back orphans, recovers the jobs of lapsed pods, promotes due jobs, admits missed ones, and claims jobs.
+func (p *Poller) Sweep(ctx context.Context) (more bool) {
+	if !p.Lease.Trusted() {
+		return false
 	}
-}
-
-func (p *Poller) interval() time.Duration {
-	return time.Duration(float64(p.every) * (1 + spread*(2*rand.Float64()-1))) // #nosec G404 -- jitter
-}
-
-func (p *Poller) due() bool {
-	due := p.source.NextDue()
-	return !due.IsZero() && !time.Now().Before(due)
-}
-
-// least is the minimum wait after a sweep that leaves something due.
-const least = 20 * time.Millisecond
-
-// wait returns the time until the end of the interval or the next due time, whichever is earlier. The result is never below the minimum, so
-// a failing source that stays due does not cause a busy loop.
-func (p *Poller) wait(lookAt time.Time) time.Duration {
-	next := lookAt
-	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {
-		next = due
+	p.went(ctx, notHandedBack, p.HandBackOrphans(ctx))
+	promote, recover := p.due.take()
+	if recover && !p.Lease.MayJudge() {
+		p.due.sweepAgain(false, true, p.Opts.HeartbeatEvery)
+	} else if recover && !p.went(ctx, recoveryFailed, p.recoverLapsed(ctx)) {
+		p.due.sweepAgain(false, true, time.Second)
 	}
-	return max(time.Until(next), least)
+	if promote {
+		more = p.promote(ctx)
+	}
+	p.admitMissed(ctx)
+	claimed, err := p.claimDue(ctx, p.look.Swap(false) || promote || recover)
+	if !p.went(ctx, claimFailed, err) {
+		time.AfterFunc(time.Second, p.Wake)
+		return false
+	}
+	return more || claimed
 }
+
+// promote makes jobs pending that have become due, and reports whether more are due.
+func (p *Poller) promote(ctx context.Context) (more bool) {
+	const most = 500
+	promoted, waiting, err := p.Store.Promote(ctx, most)
+	for _, k := range waiting {
+		p.SubjectTaken(k.Kind, k.Subject)
+	}
+	if !p.went(ctx, promotionFailed, err) {
+		p.due.sweepAgain(true, false, time.Second)
+	} else if more = promoted == most; more {
+		p.due.sweepAgain(true, false, 0)
+	}
+	if promoted > len(waiting) {
+		p.news.Store(true)
+		p.WakePeers() // claims have skipped these jobs while their rows were locked, and this pod may be unable to run them
+	}
+	return more
+}
+
+// went counts and logs a statement's error or, without one, that earlier errors are over. It reports whether there was no error.
+func (p *Poller) went(ctx context.Context, failure string, err error) bool {
+	if err != nil {
+		p.Damped.Warn(ctx, failure, telemetry.Err, p.DBError(err))
+	} else {
+		p.Damped.Over(ctx, failure)
+	}
+	return err == nil
+}
+
+// NextDue implements [Source].
+func (p *Poller) NextDue() time.Time { return p.due.nextDue() }
+
+// ApplyBeat applies the times from a heartbeat's response at which a sweep may find work.
+func (p *Poller) ApplyBeat(b store.Beat) {
+	p.due.ApplyBeat(b)
+	p.Timer.Nudge()
+}
+
+// These messages are logged through [telemetry.Damped].
+const (
+	notHandedBack   = "could not hand back unknown jobs yet"
+	recoveryFailed  = "recovery failed, retrying in a second"
+	promotionFailed = "promotion failed, retrying in a second"
+	admissionFailed = "admission of jobs with a subject failed, retrying"
+	claimFailed     = "claim failed, retrying in a second"
+)

@@ -27,7 +27,7 @@ func (s *dueSource) NextDue() time.Time {
 func TestDueSweepDespiteFrequentNudges(t *testing.T) {
 	t.Parallel()
 	s := &dueSource{}
-	p := poller.New(s, time.Hour)
+	p := poller.NewTimer(s, time.Hour)
 	go p.Run(t.Context())
 	for s.sweeps.Load() == 0 {
 		time.Sleep(time.Millisecond)

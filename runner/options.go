@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/identity"
 
 	"context"
 	"errors"
@@ -207,7 +207,7 @@ func (o Options) validate() error {
 // pod returns the options for the pod.
 func (o Options) pod() pod.Options {
 	p := pod.Options{
-		Options: engine.Options{
+		Options: identity.Options{
 			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
 			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,

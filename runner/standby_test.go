@@ -39,7 +39,7 @@ func (o *overheard) hear(sql string) {
 		name = "lead"
 	case strings.HasPrefix(sql, "listen "):
 		name = "listen"
-	case strings.HasPrefix(name, "select w.lane, least("):
+	case strings.HasPrefix(name, "select w.lane, r.rank, least("):
 		name = "marks"
 	}
 	o.mu.Lock()

@@ -121,7 +121,7 @@ func TestJobStartedDuringOrphanSearch(t *testing.T) {
 		pgtest.Wait(t, "no claim is in progress", func() bool { return claiming(r) == 0 })
 		release := takeTurns(t, r.pod.Store) // all connections are busy, as after an outage
 		r.pod.Unknown.Raise()
-		r.pod.Poller.Wake()
+		r.pod.Poller.Timer.Wake()
 		time.Sleep(200 * time.Millisecond) // time for the search to start waiting, because that cannot be observed
 		// If a claim in progress holds every free slot, the job is inserted as pending, and the loop tries again.
 		var err error

@@ -24,10 +24,10 @@ const looks = "is null as gone"
 // looking returns the number of goroutines in this process that poll for awaited jobs.
 func looking() int { return goroutinesIn("run") }
 
-// goroutinesIn returns the number of goroutines that are in a method of await.Waiters.
+// goroutinesIn returns the number of goroutines that are in a method of identity.Waiters.
 func goroutinesIn(method string) int {
 	buf := make([]byte, 8<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "engine.(*Waiters)."+method+"(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "identity.(*Waiters)."+method+"(")
 }
 
 // This test is not parallel, because it counts all goroutines in the process.

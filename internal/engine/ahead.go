@@ -14,7 +14,7 @@ import (
 // result is written in the background.
 //
 // In the table, a waiting job is running but not started. If the pod crashes, recovery therefore returns the job without counting a crash,
-// and the job is never claimed ahead of time again. See ADR 0041. The code that decides which jobs to claim is in claim_ahead.go.
+// and the job is never claimed ahead of time again. See ADR 0041. Package poller decides how many jobs to claim.
 
 // passedPerSlot is the maximum number of completions per slot that may be in progress after passing on their slots.
 const passedPerSlot = 10
@@ -25,14 +25,12 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.Closing.Load() || !x.Lease.Trusted() {
 		return nil
 	}
-	c := x.ahead.Take(slot)
+	c := x.Ahead.Take(slot)
 	if c == nil {
 		return nil
 	}
-	defer x.ahead.Done(c)
-	if x.ahead.Low() && x.backlog.hasMore() {
-		x.Poller.Wake()
-	}
+	defer x.Ahead.Done(c)
+	x.Refill()
 	c.ClaimedAt = c.ClaimedAt.Add(time.Since(c.Since)) // the handler starts now
 	x.observeWait(c.Claimed)
 	run := x.NewRun(c.Claimed, c.Lease.Pod)
@@ -47,7 +45,7 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 // slot. It is called after the handler has returned and before its result is written.
 func (x *executor) passSlot(run *Run) *Run {
 	from := run.Claimed.Lane
-	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
+	if !x.Ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
 		return nil
 	}
 	next := x.nextAhead(func(lane string) bool { return x.Lanes.Step(from, lane) })
@@ -59,8 +57,8 @@ func (x *executor) passSlot(run *Run) *Run {
 	return next
 }
 
-// fillSlots fills free slots with jobs that were claimed ahead of time.
-func (x *executor) fillSlots() {
+// FillSlots fills free slots with jobs that were claimed ahead of time.
+func (x *executor) FillSlots() {
 	for next := x.nextAhead(x.Lanes.Reserve); next != nil; next = x.nextAhead(x.Lanes.Reserve) {
 		x.workers.Give(next)
 	}
@@ -70,15 +68,15 @@ func (x *executor) fillSlots() {
 func (x *executor) expireAhead(ctx context.Context) {
 	for {
 		var expired <-chan time.Time
-		if since := x.ahead.Oldest(); !since.IsZero() {
+		if since := x.Ahead.Oldest(); !since.IsZero() {
 			expired = time.After(max(time.Until(since.Add(slots.AheadFor)), time.Millisecond))
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-x.ahead.Added:
+		case <-x.Ahead.Added:
 		case <-expired:
-			x.returnAhead(ctx, x.ahead.RemoveOld())
+			x.returnAhead(ctx, x.Ahead.RemoveOld())
 		}
 	}
 }
@@ -98,7 +96,7 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	if err != nil || len(back) < len(removed) {
 		x.Unknown.Raise() // the reply was lost, or some of the jobs have a cancel request
 	}
-	x.ahead.Done(removed...)
+	x.Ahead.Done(removed...)
 	x.Log.DebugContext(ctx, "claims ahead returned", telemetry.Jobs, len(back), telemetry.Err, x.DBError(err))
 	x.WakeAll()
 }

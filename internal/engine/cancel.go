@@ -15,7 +15,7 @@ const CancelPage = 1000
 
 // CancelBatch cancels up to [CancelPage] jobs for a bulk command. Jobs whose rows another session has locked are cancelled one by one.
 // CancelBatch returns the fan-outs that must now be settled, and the number of jobs that were cancelled or received a cancel request.
-func (i *Identity) CancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
+func (i *shared) CancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
 	seen := make(map[int64]bool, len(ids))
 	more, err = i.cancelUnlocked(ctx, i.Commands, ids, job.ReasonCancelled, actor, d, func(id int64) { seen[id] = true })
 	for _, id := range ids {
@@ -31,7 +31,7 @@ func (i *Identity) CancelBatch(ctx context.Context, ids []int64, actor string, d
 
 // cancelUnlocked cancels the given jobs, except those whose rows are locked, and applies the outcome to this process. It calls seen with
 // the id of each job that was cancelled or received a cancel request, and returns the fan-outs that must be settled.
-func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *admin.AuditEntry, seen func(id int64)) ([]int64, error) {
+func (i *shared) cancelUnlocked(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *admin.AuditEntry, seen func(id int64)) ([]int64, error) {
 	c, err := admin.CancelMany(ctx, s, ids, reason, actor, d)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int
 	i.Ends.ReportAll(c.Ended)
 	for _, end := range c.Ended {
 		i.Waiters.Seen(end.ID)
-		i.SubjectFreed(end)
+		i.SubjectFreed(end.Kind, end.Subject)
 		seen(end.ID)
 	}
 	for _, l := range c.Asked {
@@ -54,7 +54,7 @@ func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int
 
 // cancelLocked cancels a single job for a bulk command, waiting until its row is unlocked. It reports false without an error if the job has
 // already ended or been deleted.
-func (i *Identity) cancelLocked(ctx context.Context, id int64, actor string) (bool, error) {
+func (i *shared) cancelLocked(ctx context.Context, id int64, actor string) (bool, error) {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.CancelRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
 	if errors.Is(err, job.ErrAlreadyTerminal) || errors.Is(err, job.ErrNotFound) {
@@ -64,7 +64,7 @@ func (i *Identity) cancelLocked(ctx context.Context, id int64, actor string) (bo
 }
 
 // ApplyCancel applies the outcome of a cancel or stop command to this process, and returns the job's state.
-func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
+func (i *shared) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
 	if store.Unknown(err) {
 		return "", i.CommandError(err)
 	}
@@ -73,7 +73,7 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 	}
 	if c.Ended != nil {
 		i.Ends.Report(nil, *c.Ended)
-		i.SubjectFreed(*c.Ended)
+		i.SubjectFreed(c.Ended.Kind, c.Ended.Subject)
 	}
 	if c.Pod != nil {
 		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // the other pod is notified by its heartbeat
@@ -101,14 +101,14 @@ func (run *Run) cancelFor(why job.Reason) {
 
 // CancelRun cancels a run's handler in this process, with the reason cancelled. If one of the handler's transactions has locked the job's
 // row, that transaction ends with the handler's context.
-func (i *Identity) CancelRun(l job.Lease) {
+func (i *shared) CancelRun(l job.Lease) {
 	if run := i.Runs.Find(l.JobID, l.Fence); run != nil && run.Lease == l {
 		run.cancelFor(job.ReasonCancelled)
 	}
 }
 
 // CancelClaim cancels a claim's handler if it is running in this process.
-func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
+func (i *shared) CancelClaim(l job.Lease, why job.Reason) {
 	if run := i.Runs.Find(l.JobID, l.Fence); run != nil && run.Lease.Pod == l.Pod {
 		run.cancelFor(why)
 	} else if run == nil {
@@ -118,12 +118,12 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 
 // CancelOverdue cancels a claim's handler, if it is running in this process, after the claim has been ended because its job passed the
 // deadline.
-func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
+func (i *shared) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
 // dropAhead drops a job that was claimed ahead of time and has since been cancelled. The search for orphaned claims then finishes the job.
-func (i *Identity) dropAhead(id, fence int64) {
-	removed := i.ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
-	i.ahead.Done(removed...)
+func (i *shared) dropAhead(id, fence int64) {
+	removed := i.Ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
+	i.Ahead.Done(removed...)
 	if len(removed) > 0 {
 		i.Unknown.Raise()
 		i.Wake()

@@ -15,7 +15,7 @@ const MaxStackBytes = 64 << 10
 
 // requests answers the claim requests delivered by the latest heartbeat.
 type requests struct {
-	*Identity
+	*shared
 	some routine.Signal
 	mu   sync.Mutex
 	list []store.ClaimRequest

@@ -20,7 +20,7 @@ import (
 // claimTx runs transactions that lock a claim's lease: the handlers' transactions, and those that finish a run together with its handler's
 // writes.
 type claimTx struct {
-	*Identity
+	*shared
 	alive context.Context // ends when the engine gives up writing
 }
 
@@ -121,6 +121,13 @@ func (l *lostError) Unwrap() error { return l.err }
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
+
+// writeError wraps an error that the handler's writes returned.
+type writeError struct{ err error }
+
+func (w *writeError) Error() string { return w.err.Error() }
+
+func (w *writeError) Unwrap() error { return w.err }
 
 // try makes a single attempt to run and commit the transaction. The committed result is true only if the commit is known to have succeeded.
 func (l *claimTx) try(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {

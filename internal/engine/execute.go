@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/routine"
-	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -21,13 +19,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// executor runs the handlers of claimed jobs on a pool of goroutines.
+// executor runs the handlers of claimed jobs on a pool of goroutines. It writes the outcomes of runs, which may be finished, parked or
+// handed back, and hands over to the next steps.
 type executor struct {
-	*Identity
-	workers  *WorkerPool[*Run]
-	finisher *finisher
-	leases   *claimTx
-	passed   atomic.Int64 // completions in progress whose slots have already been passed on
+	*shared
+	workers *WorkerPool[*Run]
+	intake  *submitter
+	fanOuts *fanOuts
+	leases  *claimTx
+	flusher *flusher
+	groups  *groups
+	passed  atomic.Int64 // completions in progress whose slots have already been passed on
 }
 
 // NewRun creates a run for a claimed job and adds it to Runs. It returns nil if the engine has stopped.
@@ -69,8 +71,8 @@ func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 	run.loss.lost, run.tx.turn = make(chan struct{}), make(chan struct{}, 1)
 	run.cancel, run.done = func(error) {}, func() {}
 	both.writer = writer{run, x.leases}
-	run.Events.Init(x.journal, journaled{run})
-	run.progress.Init(x.journal, journaled{run})
+	run.Events.Init(x.Journal, journaled{run})
+	run.progress.Init(x.Journal, journaled{run})
 	return run
 }
 
@@ -116,7 +118,7 @@ func (x *executor) runHandler(run *Run, goroutine uint64) (next *Run) {
 		took := time.Since(began)
 		run.took.Store(max(int64(took), 1))
 		run.handler.RunSeconds(took.Seconds())
-		x.noteRun(run.Claimed.Kind, took)
+		x.NoteRun(run.Claimed.Kind, took)
 		next = x.settleRun(run, outcome, err)
 	}()
 	defer routine.Recover(&err)
@@ -129,15 +131,6 @@ func (x *executor) runHandler(run *Run, goroutine uint64) (next *Run) {
 	return nil
 }
 
-// noteRun updates the moving average of a kind's run times, which covers roughly the last eight runs. The average starts high, so a kind
-// needs about forty short runs to count as short.
-func (i *Identity) noteRun(kind string, took time.Duration) {
-	if average := i.took[kind]; average != nil {
-		before := cmp.Or(average.Load(), int64(slots.AheadFor))
-		average.Store(max(before+(int64(took)-before)/8, 1))
-	}
-}
-
 // observeWait records how long a job has waited for its handler to be called.
 func (x *executor) observeWait(c *store.Claimed) {
 	if wait, known := waited(c); known {
@@ -147,8 +140,8 @@ func (x *executor) observeWait(c *store.Claimed) {
 
 // slotFree is called when a slot of a lane has become free.
 func (x *executor) slotFree(lane string) {
-	x.fillSlots()
-	x.Identity.slotFree(lane)
+	x.FillSlots()
+	x.SlotFree(lane)
 }
 
 // settleRun writes a run's outcome, unless watchStuck has already written it. It returns the run of the next step if this process already
@@ -203,7 +196,7 @@ func (x *executor) conclude(run *Run, o *work.Outcome, err error) (next *Run, un
 	}
 	cause := context.Cause(run.Ctx)
 	if err, ok := errors.AsType[*NoOutcome](err); ok {
-		x.finisher.endWithoutOutcome(run, err)
+		x.endWithoutOutcome(run, err)
 		return nil, false
 	}
 	if run.IsLost() {
@@ -211,7 +204,7 @@ func (x *executor) conclude(run *Run, o *work.Outcome, err error) (next *Run, un
 		if err != nil {
 			failure = err.Error()
 		}
-		x.finisher.stale(run, failure, cause)
+		x.stale(run, failure, cause)
 		return nil, false
 	}
 	if err == nil {
@@ -219,25 +212,20 @@ func (x *executor) conclude(run *Run, o *work.Outcome, err error) (next *Run, un
 	}
 	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
 		run.span.Event("job.snoozed")
-		x.finisher.snooze(run, *o.Snooze)
+		x.snooze(run, *o.Snooze)
 		return nil, false
 	}
 	if err == nil {
-		err = x.finisher.keepUndo(run, o.Undo)
+		err = x.keepUndo(run, o.Undo)
 	}
 	if err != nil {
 		x.concludeError(run, err, cause)
 		return nil, false
 	}
-	switch {
-	case o.Fan != nil:
-		next, err = x.finisher.fanOut(run, o)
-	case len(o.Writes) > 0 && !x.finisher.groups.takes(run.Claimed.Kind, o.Writes):
-		next, err = x.finisher.finishInTx(run, o)
-	default:
-		if next, err = x.finisher.finishSoon(run, o); err == nil {
-			return next, true
-		}
+	if o.Fan != nil {
+		next, err = x.fanOut(run, o)
+	} else if next, underWay, err = x.finishSucceeded(run, o); underWay {
+		return next, true
 	}
 	return x.concludeWritten(run, next, err, cause), false
 }
@@ -282,10 +270,10 @@ func (x *executor) afterFlush(ends []*flush) {
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {
-		next = x.finisher.concludeFlush(w)
+		next = x.concludeFlush(w)
 	} else {
 		var err error
-		next, err = x.finisher.finishGrouped(w)
+		next, err = x.finishGrouped(w)
 		next = x.concludeWritten(w.run, next, err, context.Cause(w.run.Ctx))
 	}
 	free := x.close(w.run, next)
@@ -299,7 +287,7 @@ func (x *executor) goOn(w *flush) bool {
 func (x *executor) concludeError(run *Run, err, cause error) {
 	if why := HandedBack(cause); why != "" {
 		run.span.Event("job.handed_back")
-		x.finisher.handBack(run, why)
+		x.handBack(run, why)
 		return
 	}
 	f := Judge(err, cause, x.attempts(run))
@@ -312,7 +300,7 @@ func (x *executor) concludeError(run *Run, err, cause error) {
 		}
 		x.Log.WarnContext(run.Ctx, "job failed and will be retried", append(run.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
 			telemetry.Err, e.Error)...)
-		err := x.finisher.park(run, wait, store.Retry{Started: run.started(), Message: e.Error, Class: e.Class, Code: e.Code})
+		err := x.park(run, wait, store.Retry{Started: run.started(), Message: e.Error, Class: e.Class, Code: e.Code})
 		if err == nil {
 			run.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			x.Ends.ReportRetry(endOf(run, e, job.Pending))
@@ -321,7 +309,7 @@ func (x *executor) concludeError(run *Run, err, cause error) {
 			return
 		}
 	}
-	x.finisher.finish(run, e)
+	x.finish(run, e)
 }
 
 // linkWithin limits how long reading traces may delay a join's handler.

@@ -24,35 +24,35 @@ import (
 // the job's new state. Once it has been committed, the slot is free, and the children are claimed like any other jobs. If the handler
 // writes or a child has a unique key, fanOut uses the host's pool, because the transaction may have to wait for one of the host
 // application's transactions and must not block a connection that claims and finishes jobs.
-func (fin *finisher) fanOut(run *Run, o *work.Outcome) (*Run, error) {
-	f, wait, err := fin.branchesOf(run, o)
+func (x *executor) fanOut(run *Run, o *work.Outcome) (*Run, error) {
+	f, wait, err := x.branchesOf(run, o)
 	if err != nil {
 		return nil, job.Permanent(err)
 	}
-	pool := fin.Store.Pool()
+	pool := x.Store.Pool()
 	if len(o.Writes) > 0 || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
-		pool = fin.Pool
+		pool = x.Pool
 	}
 	var empty bool
 	write := func() error {
-		return fin.leases.run(run.Ctx, run, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return x.leases.run(run.Ctx, run, pool, func(ctx context.Context, tx pgx.Tx) error {
 			if len(o.Writes) == 0 {
 				return nil
 			}
-			return fin.callWrite(ctx, run, tx, o.Writes)
+			return x.callWrite(ctx, run, tx, o.Writes)
 		}, end{before: func(ctx context.Context, tx pgx.Tx) (err error) {
-			if empty, err = fin.Store.FanOut(ctx, tx, f); err != nil {
+			if empty, err = x.Store.FanOut(ctx, tx, f); err != nil {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
 		}, committed: func(ctx context.Context) (bool, error) {
-			c, err := fin.Store.ClaimOutcome(ctx, run.Lease)
+			c, err := x.Store.ClaimOutcome(ctx, run.Lease)
 			return c.FannedOut, err
 		}})
 	}
 	err = write()
-	for try := 0; fin.Store.IDTaken(err) && try < idTries; try++ {
-		if err = fin.renumberNext(run, each(f.Children)...); err == nil {
+	for try := 0; x.Store.IDTaken(err) && try < idTries; try++ {
+		if err = x.renumberNext(run, each(f.Children)...); err == nil {
 			err = write()
 		}
 	}
@@ -63,31 +63,31 @@ func (fin *finisher) fanOut(run *Run, o *work.Outcome) (*Run, error) {
 		if store.Refused(err) {
 			err = job.Permanent(err)
 		}
-		return fin.concludeHeld(run, err)
+		return x.concludeHeld(run, err)
 	}
 	run.Wrote.Store(true)
 	run.span.State(job.Waiting)
-	fin.Log.DebugContext(run.Ctx, "job waits for its children", append(run.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
+	x.Log.DebugContext(run.Ctx, "job waits for its children", append(run.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
+	x.SubjectFreed(run.Claimed.Kind, run.Claimed.Subject)
 	if empty {
-		fin.fanOuts.Unsettled.add(run.Lease.JobID)
+		x.fanOuts.Unsettled.add(run.Lease.JobID)
 	}
 	if wait > 0 {
-		fin.wakeAfter(wait)
+		x.WakeAfter(wait)
 	}
-	fin.WakeDue() // children with a subject are parked as due
-	fin.WakePeers()
+	x.WakeDue() // children with a subject are parked as due
+	x.WakePeers()
 	return nil, nil
 }
 
 // branchesOf builds a fan-out's rows. The wait result is the time until the first delayed child becomes due, or 0 if no child is delayed.
-func (fin *finisher) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
+func (x *executor) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := run.Claimed, o.Fan
 	f = store.FanOut{Lease: run.Lease, Started: run.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
-	case n > fin.Opts.MaxFanOut:
-		return fail(fmt.Errorf("%w: fan-out of %d children, at most %d", job.ErrTooLarge, n, fin.Opts.MaxFanOut))
+	case n > x.Opts.MaxFanOut:
+		return fail(fmt.Errorf("%w: fan-out of %d children, at most %d", job.ErrTooLarge, n, x.Opts.MaxFanOut))
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}
@@ -95,28 +95,28 @@ func (fin *finisher) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait
 	if err != nil {
 		return fail(err)
 	}
-	if f.Plan, err = fin.planAfter(run, planned, o); err != nil {
+	if f.Plan, err = x.planAfter(run, planned, o); err != nil {
 		return fail(err)
 	}
 	if c.Step == 0 && len(planned.Chain) == 0 {
 		f.Pipeline = new(string)
 	}
-	ids, err := fin.newIDs(run, len(fan.Children))
+	ids, err := x.newIDs(run, len(fan.Children))
 	if err != nil {
 		return fail(err)
 	}
 	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter}
 	for i, w := range fan.Children {
-		if err := fin.intake.CheckFollowing("child", w); err != nil {
+		if err := x.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))
 		}
-		if err := fin.checkLane(run, w.Kind, w.Lane); err != nil {
+		if err := x.checkLane(run, w.Kind, w.Lane); err != nil {
 			return fail(fmt.Errorf("child %s: %w", w.Kind, err))
 		}
-		n := fin.intake.follow(w, from)
+		n := x.intake.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
-		n.Trace = fin.Tracing.Child(run.Ctx, run.span, &n)
+		n.Trace = x.Tracing.Child(run.Ctx, run.span, &n)
 		if w.Delay > 0 && (wait == 0 || w.Delay < wait) {
 			wait = w.Delay
 		}
@@ -126,13 +126,13 @@ func (fin *finisher) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait
 }
 
 // planAfter encodes the new plan of a job that fans out: the steps that run on failure, the join, and the rest of the old plan.
-func (fin *finisher) planAfter(run *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
+func (x *executor) planAfter(run *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
 	join := o.Fan.Join
-	if err := fin.intake.CheckSteps(join, false); err != nil {
+	if err := x.intake.CheckSteps(join, false); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	for _, s := range join {
-		if err := fin.checkLane(run, s.Kind, s.Lane); err != nil {
+		if err := x.checkLane(run, s.Kind, s.Lane); err != nil {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
@@ -149,7 +149,7 @@ func (fin *finisher) planAfter(run *Run, planned work.Plan, o *work.Outcome) (js
 const branchPage = 500
 
 // Branches yields the outcomes of a fan-out's branches, reading them in pages.
-func (s *Services) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
+func (s *shared) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		w, err := s.Commands.Waiting(ctx, id)
 		if err != nil {

@@ -58,7 +58,7 @@ func (u *unsettled) take() (ids []int64, all bool) {
 // fanOuts settles fan-outs. It finishes jobs whose branches have all ended, starts their next steps, and cancels the remaining branches of
 // jobs that have already ended.
 type fanOuts struct {
-	*Identity
+	*shared
 	intake    *submitter
 	Unsettled unsettled
 }
@@ -174,8 +174,8 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 		if e.Next = next; next != nil {
 			podID, reserved = f.reserveFor(next.Kind, next.Lane, 0, next.Priority)
 			next.Starts = reserved
-			f.inFlight.add(next.ID)
-			defer func() { f.inFlight.remove(next.ID) }()
+			f.InFlight.Add(next.ID)
+			defer func() { f.InFlight.Remove(next.ID) }()
 		}
 	}
 	ended, ok, err := f.Store.EndWaiting(ctx, podID, e)
@@ -217,9 +217,9 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	switch ended.Next {
 	case store.PlacedPending:
 		f.WakeAll()
-		f.admit.parked(e.Next.Kind, e.Next.Subject) // after a lost reply, the step may be waiting for its subject
+		f.SubjectTaken(e.Next.Kind, e.Next.Subject) // after a lost reply, the step may be waiting for its subject
 	case store.PlacedWaiting:
-		f.admit.parked(e.Next.Kind, e.Next.Subject)
+		f.SubjectTaken(e.Next.Kind, e.Next.Subject)
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)

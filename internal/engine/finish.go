@@ -14,114 +14,106 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finisher writes the outcomes of runs, which may be finished, parked or handed back, and hands over to the next steps.
-type finisher struct {
-	*Identity
-	newRun  func(c *store.Claimed, podID string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
-	pass    func(run *Run) *Run                       // passes the run's slot to a job that was claimed ahead of time
-	freed   func(lane string)                         // is called when a slot of the lane has become free
-	intake  *submitter
-	fanOuts *fanOuts
-	leases  *claimTx
-	flusher *flusher
-	groups  *groups
-}
-
 // flushOf prepares a run's completion and the hand-off to the next step.
-func (fin *finisher) flushOf(run *Run, e store.Ending, next *store.NewJob) *flush {
+func (x *executor) flushOf(run *Run, e store.Ending, next *store.NewJob) *flush {
 	if run.Claimed.Ahead {
 		e.Started = &run.Claimed.ClaimedAt
 	}
 	e.ID, e.Fence, e.Next, e.Branch, e.Undo, e.Subject = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo, run.Claimed.Subject != ""
 	if next != nil {
-		next.Starts = fin.mayStart(run, next)
-		fin.inFlight.add(next.ID)
+		next.Starts = x.mayStart(run, next)
+		x.InFlight.Add(next.ID)
 	}
 	return &flush{run: run, ending: e, next: next}
 }
 
 // keepUndo stores in the run the failure steps that a successful handler returned, which replace the job's own. It returns a permanent
 // error if a step is invalid.
-func (fin *finisher) keepUndo(run *Run, undo []work.Step) (err error) {
-	if err = fin.intake.CheckSteps(undo, false); err == nil {
+func (x *executor) keepUndo(run *Run, undo []work.Step) (err error) {
+	if err = x.intake.CheckSteps(undo, false); err == nil {
 		run.undo, err = work.EncodePlan(run.Claimed.Kind, undo)
 	}
 	return job.Permanent(err)
 }
 
-// finishSoon queues a successful outcome for the next group commit, together with the next step and the statements that the handler queued.
-// If there is no next step, it returns the run that took over the slot. It returns an error if the next step is invalid.
-func (fin *finisher) finishSoon(run *Run, o *work.Outcome) (other *Run, err error) {
-	e, next, err := fin.succeeded(run, o)
+// finishSucceeded queues a successful outcome for the next group commit, together with the next step and the statements that the handler
+// queued. If there is no next step, it returns the run that took over the slot. Writes that cannot share a commit end the run at once in a
+// separate transaction; see finishAlone. It returns an error if the next step is invalid.
+func (x *executor) finishSucceeded(run *Run, o *work.Outcome) (other *Run, queued bool, err error) {
+	e, next, err := x.succeeded(run, o)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	w := fin.flushOf(run, e, next)
+	w := x.flushOf(run, e, next)
+	w.writes = o.Writes
+	to := x.flusher
+	if len(w.writes) > 0 {
+		if to = x.groups.flusher; !x.groups.takes(run.Claimed.Kind, w.writes) {
+			other, err = x.finishAlone(w)
+			return other, false, err
+		}
+	}
 	if next == nil {
-		other = fin.pass(run)
+		other = x.passSlot(run)
 	}
-	if w.writes = o.Writes; len(w.writes) > 0 {
-		fin.groups.put(w)
-	} else {
-		fin.flusher.put(w)
-	}
-	return other, nil
+	to.put(w)
+	return other, true, nil
 }
 
 // finish writes, by group commit, the outcome of a run that has no next step.
-func (fin *finisher) finish(run *Run, e store.Ending) {
-	w := fin.flushOf(run, e, nil)
-	w.ended, w.err = fin.flusher.writeEnd(run, w.ending)
-	fin.concludeFlush(w)
+func (x *executor) finish(run *Run, e store.Ending) {
+	w := x.flushOf(run, e, nil)
+	w.ended, w.err = x.flusher.writeEnd(run, w.ending)
+	x.concludeFlush(w)
 }
 
 // concludeFlush continues after an attempt to write an outcome, and retries it if it failed. It returns the run of the next step if that
 // step has started in this process.
-func (fin *finisher) concludeFlush(w *flush) *Run {
+func (x *executor) concludeFlush(w *flush) *Run {
 	run, e, next, ended, err := w.run, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
-		defer func() { fin.inFlight.remove(child.ID) }()
+		defer func() { x.InFlight.Remove(child.ID) }()
 	}
-	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
-		if err = fin.renumberNext(run, next); err == nil {
-			ended, err = fin.flusher.writeEnd(run, e)
+	for try := 0; next != nil && x.Store.IDTaken(err) && try < idTries; try++ {
+		if err = x.renumberNext(run, next); err == nil {
+			ended, err = x.flusher.writeEnd(run, e)
 		}
 	}
 	if store.Untranslatable(err) && e.Error != "" {
 		e.Error = store.ASCII(e.Error, job.MaxErrorBytes)
-		ended, err = fin.flusher.writeEnd(run, e)
+		ended, err = x.flusher.writeEnd(run, e)
 	}
 	if err != nil && store.Refused(err) {
 		// The handler's outcome cannot be stored, so fail the job.
-		fin.undoStart(run, next)
-		fin.Log.ErrorContext(run.Ctx, "could not store the result", append(run.attrs(), telemetry.Err, err)...)
+		x.undoStart(run, next)
+		x.Log.ErrorContext(run.Ctx, "could not store the result", append(run.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, Subject: e.Subject, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
-		ended, err = fin.flusher.writeEnd(run, e)
+		ended, err = x.flusher.writeEnd(run, e)
 	}
 	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a revoked
 	// privilege. Until then, the job stays running and keeps its slot.
 	for backoff := routine.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !run.IsLost(); {
-		fin.Log.ErrorContext(run.Ctx, "could not write the outcome of a job", append(run.attrs(), telemetry.Err, err)...)
-		if !backoff.Wait(fin.leases.alive) {
+		x.Log.ErrorContext(run.Ctx, "could not write the outcome of a job", append(run.attrs(), telemetry.Err, err)...)
+		if !backoff.Wait(x.leases.alive) {
 			break
 		}
-		ended, err = fin.flusher.writeEnd(run, e)
+		ended, err = x.flusher.writeEnd(run, e)
 	}
-	return fin.finished(run, next, e, ended, err)
+	return x.finished(run, next, e, ended, err)
 }
 
 // finished continues after an outcome was written or rejected. It returns the run of the next step if that step has started in this
 // process.
-func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
+func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
-		fin.undoStart(run, next)
+		x.undoStart(run, next)
 		if errors.Is(err, job.ErrLeaseLost) {
-			fin.stale(run, e.Error, err)
+			x.stale(run, e.Error, err)
 		} else {
 			// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
-			fin.Log.ErrorContext(run.Ctx, "outcome of a job was not written", append(run.attrs(), telemetry.Err, err)...)
+			x.Log.ErrorContext(run.Ctx, "outcome of a job was not written", append(run.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}
@@ -131,40 +123,40 @@ func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ende
 	run.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
-		fin.reportEnd(run, e, ended.State)
+		x.reportEnd(run, e, ended.State)
 	}
 	run.span.State(ended.State)
-	fin.logEnd(run, e, ended.State)
+	x.logEnd(run, e, ended.State)
 	if ended.Heir != nil {
-		fin.admitted([]store.AdmittedJob{*ended.Heir})
+		x.Admitted([]store.AdmittedJob{*ended.Heir})
 	} else {
-		fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
+		x.SubjectFreed(run.Claimed.Kind, run.Claimed.Subject)
 	}
 	if ended.OffBalance != nil {
-		fin.fanOuts.Unsettled.add(*ended.OffBalance)
+		x.fanOuts.Unsettled.add(*ended.OffBalance)
 	}
 	if next == nil {
 		return nil
 	}
 	var child *Run
 	if ended.ChildRunning {
-		if child = fin.newRun(startedOnInsert(*next, fin.Clock.Now()), run.Lease.Pod); child == nil {
-			fin.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
+		if child = x.NewRun(startedOnInsert(*next, x.Clock.Now()), run.Lease.Pod); child == nil {
+			x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		}
 	}
 	if next.Starts {
-		fin.Lanes.Stepped(run.Claimed.Lane, next.Lane, child != nil)
+		x.Lanes.Stepped(run.Claimed.Lane, next.Lane, child != nil)
 		if child != nil && next.Lane != run.Claimed.Lane {
-			fin.freed(run.Claimed.Lane)
+			x.slotFree(run.Claimed.Lane)
 		}
 	}
 	if !ended.ChildRunning {
 		if ended.State == job.Succeeded {
-			fin.admit.parked(next.Kind, next.Subject) // the step may wait for its subject
+			x.SubjectTaken(next.Kind, next.Subject) // the step may wait for its subject
 			if next.DelayMillis > 0 {
-				fin.wakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
+				x.WakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 			} else {
-				fin.WakeAll()
+				x.WakeAll()
 			}
 		}
 		return nil
@@ -176,11 +168,11 @@ func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ende
 }
 
 // reportEnd reports the end of a run. A cancel that was committed first overrides the handler's state and reason.
-func (fin *finisher) reportEnd(run *Run, e store.Ending, state job.State) {
+func (x *executor) reportEnd(run *Run, e store.Ending, state job.State) {
 	if state == job.Cancelled {
 		e.Reason = job.ReasonCancelled
 	}
-	fin.Ends.ReportRun(run.handler.Ends, endOf(run, e, state), run.times())
+	x.Ends.ReportRun(run.handler.Ends, endOf(run, e, state), run.times())
 }
 
 // endOf describes the end of a run or, if the state is pending, of an attempt after which the job will be retried.
@@ -195,34 +187,34 @@ func endOf(run *Run, e store.Ending, state job.State) job.End {
 }
 
 // undoStart undoes mayStart's preparations in the lane.
-func (fin *finisher) undoStart(run *Run, next *store.NewJob) {
+func (x *executor) undoStart(run *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
-		fin.Lanes.Stepped(run.Claimed.Lane, next.Lane, false)
+		x.Lanes.Stepped(run.Claimed.Lane, next.Lane, false)
 	}
 }
 
 // logEnd logs a job's outcome. For a failure, it includes the error and, after a panic, the stack trace. A cancel committed first overrides
 // the handler's reason.
-func (fin *finisher) logEnd(run *Run, e store.Ending, state job.State) {
+func (x *executor) logEnd(run *Run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:
-		fin.Log.WarnContext(run.Ctx, "job failed", append(run.attrs(), telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class,
+		x.Log.WarnContext(run.Ctx, "job failed", append(run.attrs(), telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class,
 			telemetry.ErrorCode, e.Code, telemetry.Err, e.Error)...)
 	case state == job.Cancelled:
-		fin.Log.WarnContext(run.Ctx, "job cancelled", append(run.attrs(), telemetry.Reason, job.ReasonCancelled)...)
-	case fin.Log.Enabled(run.Ctx, slog.LevelDebug):
-		fin.Log.DebugContext(run.Ctx, "job succeeded", run.attrs()...)
+		x.Log.WarnContext(run.Ctx, "job cancelled", append(run.attrs(), telemetry.Reason, job.ReasonCancelled)...)
+	case x.Log.Enabled(run.Ctx, slog.LevelDebug):
+		x.Log.DebugContext(run.Ctx, "job succeeded", run.attrs()...)
 	}
 }
 
 // stale records that a result was discarded because its job is running elsewhere, has ended, or was deleted. The failure argument is the
 // handler's error, or empty if the handler succeeded.
-func (fin *finisher) stale(run *Run, failure string, why error) {
-	fin.Metrics.StaleWrites.Inc()
+func (x *executor) stale(run *Run, failure string, why error) {
+	x.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {
 		run.lose(job.ErrGone)
 		run.span.Error("gone", job.ErrGone)
-		fin.Log.WarnContext(run.Ctx, "result discarded: the job has been deleted", append(run.attrs(), telemetry.Reason, "gone")...)
+		x.Log.WarnContext(run.Ctx, "result discarded: the job has been deleted", append(run.attrs(), telemetry.Reason, "gone")...)
 		return
 	}
 	run.span.Error("lease_lost", job.ErrLeaseLost)
@@ -230,8 +222,8 @@ func (fin *finisher) stale(run *Run, failure string, why error) {
 	if failure != "" {
 		what = job.Storable("failed: "+failure, 200)
 	}
-	fin.Log.WarnContext(run.Ctx, "result discarded: the lease was lost", append(run.attrs(), telemetry.Result, what)...)
+	x.Log.WarnContext(run.Ctx, "result discarded: the lease was lost", append(run.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(run.Ctx), 2*time.Second)
 	defer cancel()
-	_ = fin.Commands.StaleResult(ctx, run.Lease, what) // best effort
+	_ = x.Commands.StaleResult(ctx, run.Lease, what) // best effort
 }

@@ -21,13 +21,12 @@ import (
 // commits only if every statement succeeds. If the database rejects a group because of one statement, the group is sent again without that
 // run or, if other jobs of its kind are likely to fail too, without any run of that kind. If no particular statement failed, for example at
 // COMMIT, the group is split in half. The excluded runs, and runs that have lost their claim or have a cancel request, are left to
-// [finisher.finishAlone].
+// [executor.finishAlone].
 type groups struct {
 	*flusher
-	off       bool // grouping is disabled: with the simple protocol, a single string may contain several statements
-	leases    *claimTx
-	committed func(*flush) func(context.Context) (bool, error)
-	reading   sync.WaitGroup // waits for members whose commit has an unknown outcome
+	off     bool // grouping is disabled: with the simple protocol, a single string may contain several statements
+	leases  *claimTx
+	reading sync.WaitGroup // waits for members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
 	alone   map[string]time.Time // kinds whose writes were rejected, with the time until which their jobs are committed alone
@@ -44,10 +43,10 @@ const (
 // errAlone means that nothing was written and the run must be finished in a separate transaction.
 var errAlone = errors.New("must be committed alone")
 
-func newGroups(i *Identity, leases *claimTx, afterFlush func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
-	g := &groups{flusher: newFlusher(i, afterFlush, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
+func newGroups(f *flusher, leases *claimTx) *groups {
+	g := &groups{flusher: f, leases: leases, alone: map[string]time.Time{}}
 	g.write, g.atMost = g.writeGroups, groupAtMost
-	g.off = i.Pool == nil || i.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
+	g.off = g.Pool == nil || g.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 	return g
 }
 
@@ -182,7 +181,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 
 // readBack finds out whether a member was committed, after the reply to its group's commit was lost, and then answers the member.
 func (g *groups) readBack(w *flush, lost error) {
-	committed, err := g.leases.readBack(w.run.Ctx, w.run, store.Uncounted, lost, g.committed(w))
+	committed, err := g.leases.readBack(w.run.Ctx, w.run, store.Uncounted, lost, g.leases.endCommitted(w))
 	switch {
 	case committed:
 		g.answer(w, w.ended, nil)

@@ -42,3 +42,18 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 	}
 	return again
 }
+
+// endCommitted returns a function that reads back whether a completion's transaction was committed. If the job has succeeded, the
+// transaction was committed, because no other one can finish the job as succeeded.
+func (l *claimTx) endCommitted(w *flush) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		child := int64(0)
+		if w.next != nil {
+			child = w.next.ID
+		}
+		found, err := l.Store.ClaimOutcomes(ctx, w.run.Lease.Pod, []job.Lease{w.run.Lease}, []int64{child}, false)
+		c := found[w.run.Lease.JobID]
+		w.ended = store.Ended{State: job.Succeeded, ChildRunning: c.NextRunning}
+		return c.State != nil && *c.State == job.Succeeded, err
+	}
+}

@@ -16,12 +16,12 @@ import (
 // and those that arrive during the write are left for the next statement. As a result, a completion takes a single round trip on an idle
 // pod, and batches fill up on a busy one.
 type flusher struct {
-	*Identity
+	*shared
 	write      func(ctx context.Context, batch []*flush) // writes a batch and answers every member
 	atMost     int                                       // maximum number of completions in a batch
 	afterFlush func(ends []*flush)                       // receives completions for which no caller is waiting
-	soon       func() bool                               // reports whether handlers are about to be called
-	alive      context.Context                           // ends when the engine gives up writing
+	workers    *WorkerPool[*Run]
+	alive      context.Context // ends when the engine gives up writing
 	die        context.CancelFunc
 	some       routine.Signal // set when the queue may not be empty
 
@@ -44,8 +44,8 @@ const (
 
 var errStopped = errors.New("the runner has stopped")
 
-func newFlusher(i *Identity, afterFlush func([]*flush), soon func() bool) *flusher {
-	f := &flusher{Identity: i, atMost: flushAtMost, afterFlush: afterFlush, soon: soon, some: routine.NewSignal()}
+func newFlusher(i *shared, workers *WorkerPool[*Run], afterFlush func([]*flush)) *flusher {
+	f := &flusher{shared: i, atMost: flushAtMost, workers: workers, afterFlush: afterFlush, some: routine.NewSignal()}
 	f.write = f.flush
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f
@@ -80,7 +80,7 @@ const flushGather = 100 * time.Microsecond
 // without the wait, the first completion would be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
-	for since := time.Now(); f.soon() && time.Since(since) < flushGather; {
+	for since := time.Now(); f.workers.Waiting() && time.Since(since) < flushGather; {
 		runtime.Gosched()
 	}
 }

@@ -14,7 +14,7 @@ func TestCompletionDuringSlowBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		ctx, stop := context.WithCancel(t.Context())
-		f := newFlusher(nil, func([]*flush) {}, func() bool { return false })
+		f := newFlusher(nil, NewWorkerPool[*Run](nil), func([]*flush) {})
 		locked, written := make(chan struct{}), make(chan *flush, 2)
 		first, second := &flush{}, &flush{}
 		f.write = func(_ context.Context, batch []*flush) {
@@ -44,7 +44,7 @@ func TestStoppedFlusherHeldCompletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var answered []*flush
-		f := newFlusher(nil, func(list []*flush) { answered = append(answered, list...) }, func() bool { return false })
+		f := newFlusher(nil, nil, func(list []*flush) { answered = append(answered, list...) })
 		held, queued := &flush{}, &flush{}
 		f.held = map[*flush]*time.Timer{held: time.AfterFunc(time.Hour, func() {})}
 		f.queue = []*flush{queued}

@@ -12,13 +12,13 @@ import (
 
 // succeeded builds the outcome of a successful run and the next step's row. That is the step returned by the handler or, if there is none,
 // the next step of the declared chain. If the step is invalid, succeeded returns a permanent error.
-func (fin *finisher) succeeded(run *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
+func (x *executor) succeeded(run *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
-	next, err = fin.nextStep(run, o)
+	next, err = x.nextStep(run, o)
 	if err != nil || next == nil {
 		return ending, nil, job.Permanent(err)
 	}
-	ids, err := fin.newIDs(run, 1)
+	ids, err := x.newIDs(run, 1)
 	if err != nil {
 		return ending, nil, job.Permanent(err)
 	}
@@ -27,7 +27,7 @@ func (fin *finisher) succeeded(run *Run, o *work.Outcome) (ending store.Ending, 
 }
 
 // nextStep builds the next step's row, without its id. It returns nil if there is no next step.
-func (fin *finisher) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) {
+func (x *executor) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := run.Claimed
 	planned, err := run.plannedSteps()
 	if err != nil {
@@ -37,7 +37,7 @@ func (fin *finisher) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) 
 	w := o.Next
 	switch {
 	case w != nil:
-		if err := fin.intake.CheckFollowing("next step", w); err != nil {
+		if err := x.intake.CheckFollowing("next step", w); err != nil {
 			return nil, err
 		}
 		if w.UniqueKey != nil {
@@ -46,7 +46,7 @@ func (fin *finisher) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) 
 		w.Planned = slices.Concat(w.Planned, chain, undo)
 	case len(chain) > 0:
 		w = work.FromPlan(slices.Concat(chain, undo))
-		w.MaxCrashes = fin.intake.crashLimit(w.Kind)
+		w.MaxCrashes = x.intake.crashLimit(w.Kind)
 	default:
 		return nil, nil
 	}
@@ -56,13 +56,13 @@ func (fin *finisher) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) 
 	if w.Subject == nil {
 		w.Subject = &c.Subject
 	}
-	if err := fin.checkLane(run, w.Kind, w.Lane); err != nil {
+	if err := x.checkLane(run, w.Kind, w.Lane); err != nil {
 		return nil, fmt.Errorf("next step: %w", err)
 	}
 	if err := w.EncodePlan(); err != nil {
 		return nil, err
 	}
-	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter})
+	n := x.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, run.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
 		n.Pipeline = new(string) // pipelines are listed from the second step on
@@ -71,33 +71,33 @@ func (fin *finisher) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) 
 }
 
 // checkLane returns an error if a step names a lane that does not exist.
-func (fin *finisher) checkLane(run *Run, kind, lane string) error {
+func (x *executor) checkLane(run *Run, kind, lane string) error {
 	if lane == "" {
 		return nil
 	}
-	return fin.persist(run, func(ctx context.Context) error {
-		_, err := fin.intake.laneOf(ctx, kind, lane)
+	return x.persist(run, func(ctx context.Context) error {
+		_, err := x.intake.laneOf(ctx, kind, lane)
 		return err
 	})
 }
 
 // newIDs reserves ids for a run's next steps. It retries as long as this pod holds the claim.
-func (fin *finisher) newIDs(run *Run, n int) (ids []int64, err error) {
-	err = fin.persist(run, func(ctx context.Context) (err error) {
-		ids, err = fin.Store.NewIDs(ctx, n)
+func (x *executor) newIDs(run *Run, n int) (ids []int64, err error) {
+	err = x.persist(run, func(ctx context.Context) (err error) {
+		ids, err = x.Store.NewIDs(ctx, n)
 		return err
 	})
 	return ids, err
 }
 
 // renumberNext calls renumber for a run's next steps. It retries as long as this pod holds the claim.
-func (fin *finisher) renumberNext(run *Run, jobs ...*store.NewJob) error {
-	return fin.persist(run, func(ctx context.Context) error { return fin.intake.renumber(ctx, fin.intake.ownPool(), jobs...) })
+func (x *executor) renumberNext(run *Run, jobs ...*store.NewJob) error {
+	return x.persist(run, func(ctx context.Context) error { return x.intake.renumber(ctx, x.intake.ownPool(), jobs...) })
 }
 
 // mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database then checks that no more
 // urgent job is waiting in the table and that the subject is free.
-func (i *Identity) mayStart(run *Run, next *store.NewJob) bool {
+func (i *shared) mayStart(run *Run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
-		i.Lease.ID() == run.Lease.Pod && !i.ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(run.Claimed.Lane, next.Lane)
+		i.Lease.ID() == run.Lease.Pod && !i.Ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(run.Claimed.Lane, next.Lane)
 }

@@ -97,7 +97,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 // apply applies the response to a heartbeat.
 func (e *Engine) apply(b store.Beat) {
 	e.HeedHistory(b.History)
-	e.turns.SetPlace(b.Place)
+	e.SetPlace(b.Place)
 	if e.Lanes.Apply(b) {
 		e.Wake()
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -23,28 +22,22 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var life sync.WaitGroup
-	life.Go(func() { e.beat(alive) })
-	life.Go(func() { e.compare(alive) })
-	life.Go(func() { e.asked.run(alive) })
-	life.Go(func() { e.admit.run(alive) })
-	life.Go(func() { e.finisher.flusher.run(alive) })
-	life.Go(func() { e.finisher.groups.run(alive) })
-	life.Go(func() { e.settleUntil(alive) })
-	life.Go(func() { e.expireAhead(alive) })
+	for _, run := range []func(context.Context){e.beat, e.compare, e.asked.run, e.AdmitUntil, e.flusher.run, e.groups.run, e.settleUntil, e.expireAhead} {
+		life.Go(func() { run(alive) })
+	}
 	var claims sync.WaitGroup
 	claims.Go(func() { e.Poller.Run(ctx) })
 	<-ctx.Done()
 	e.StopClaims()
 	claims.Wait()
-	e.claims.renewing.Wait()
-	e.returnAhead(alive, e.ahead.Remove(func(*slots.Claim) bool { return true }))
-	life.Go(func() { e.claims.returnSlots(alive) }) // other pods may be waiting for unused slots of limited lanes
+	e.returnAhead(alive, e.Ahead.Remove(func(*slots.Claim) bool { return true }))
+	life.Go(func() { e.ReturnSlots(alive) }) // other pods may be waiting for unused slots of limited lanes
 	drain(alive)
 	die()
 	life.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = e.admit.admit(last) // the subjects of the last outcomes
+	_ = e.Admit(last) // the subjects of the last outcomes
 	e.workers.Close()
 }
 
@@ -52,16 +45,16 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
-	life.Go(func() { e.finisher.flusher.run(alive) })
-	life.Go(func() { e.finisher.groups.run(alive) })
-	life.Go(func() { e.admit.run(alive) })
+	for _, run := range []func(context.Context){e.flusher.run, e.groups.run, e.AdmitUntil} {
+		life.Go(func() { run(alive) })
+	}
 	return func() {
 		e.CloseRuns()
 		die()
 		life.Wait()
 		ending, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = e.admit.admit(ending) // the subjects of the last outcomes
+		_ = e.Admit(ending) // the subjects of the last outcomes
 		e.workers.Close()
 	}
 }
@@ -88,13 +81,6 @@ func (e *Engine) Resize(slots int) {
 	}
 }
 
-// Hear requests a claim after a notification, once it is this engine's turn. An engine that holds or awaits slots of a limited lane claims
-// immediately, because other engines may be unable to run that lane's jobs.
-func (e *Engine) Hear(u fleet.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeDue) }
-
-// HearsAll reports whether the engine must hear every notification instead of only those that other pods pass on.
-func (e *Engine) HearsAll() bool { return e.turns.InFront() || e.Lanes.HoldsOrAwaits() }
-
 // NoteUnknownOutcome requests a search for claims that the table assigns to the identity without the engine knowing about them.
 func (e *Engine) NoteUnknownOutcome() {
 	e.Unknown.Raise()
@@ -105,7 +91,7 @@ func (e *Engine) NoteUnknownOutcome() {
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
-	e.ahead.Done(e.ahead.Remove(func(c *slots.Claim) bool { return c.Lease.Pod == old })...)
+	e.Ahead.Done(e.Ahead.Remove(func(c *slots.Claim) bool { return c.Lease.Pod == old })...)
 	e.Runs.Each(func(run *Run) {
 		if run.Lease.Pod == old {
 			run.lose(job.ErrLeaseLost)
@@ -120,7 +106,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(run *Run) { run.cancel(job.ErrShutdown) })
 		// An unresponsive database must not delay the shutdown. The lease will expire regardless.
-		giveUp := time.AfterFunc(2*time.Second, e.finisher.flusher.die)
+		giveUp := time.AfterFunc(2*time.Second, e.flusher.die)
 		defer giveUp.Stop()
 		if !e.Runs.WaitEmpty(time.Second, nil) {
 			e.handBackRest(ctx)
@@ -129,8 +115,8 @@ func (e *Engine) Drain(ctx context.Context) {
 	e.Runs.Shut()
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := e.sweeper.handBackOrphans(asking); err != nil {
-		e.Log.WarnContext(ctx, "could not hand back jobs unknown to this pod: leaving them to other pods", telemetry.Err, err)
+	if err := e.HandBackOrphans(asking); err != nil {
+		e.Log.WarnContext(ctx, "could not hand back jobs unknown to this pod: leaving them to other pods", telemetry.Err, e.DBError(err))
 	}
 }
 
@@ -142,7 +128,7 @@ func (e *Engine) handBackRest(ctx context.Context) {
 		if run.Settled.CompareAndSwap(false, true) {
 			e.Metrics.Stuck.Inc()
 			e.Log.WarnContext(ctx, "handler ignores the shutdown: handing back its job", run.attrs()...)
-			e.finisher.handBack(run, "the pod is shutting down")
+			e.handBack(run, "the pod is shutting down")
 		}
 	})
 }

@@ -14,29 +14,29 @@ import (
 )
 
 // park schedules a job's next attempt after a delay. It returns the same errors as parkBy.
-func (fin *finisher) park(run *Run, wait time.Duration, why store.Retry) error {
-	return fin.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
-		_, err := fin.Store.Park(ctx, run.Lease, wait, why)
+func (x *executor) park(run *Run, wait time.Duration, why store.Retry) error {
+	return x.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
+		_, err := x.Store.Park(ctx, run.Lease, wait, why)
 		return err
 	})
 }
 
 // snooze parks a job whose handler returned [work.Snooze].
-func (fin *finisher) snooze(run *Run, s work.Snooze) {
+func (x *executor) snooze(run *Run, s work.Snooze) {
 	times := run.Claimed.Snoozes + 1
 	wait, why := s.Wait, store.Retry{Started: run.started(), Message: job.Storable(s.Why, 500)}
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}
-	err := fin.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
-		_, err := fin.Store.Snooze(ctx, run.Lease, times, wait, why)
+	err := x.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
+		_, err := x.Store.Snooze(ctx, run.Lease, times, wait, why)
 		return err
 	})
 	if !notParked(err) {
 		return
 	}
 	// Either a cancel was committed, and this write finishes the job, or the lease is lost, and the write matches no row.
-	fin.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
+	x.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 }
 
 // longestSnooze is the maximum delay for a job that snoozes with backoff, unless its handler requests a longer one.
@@ -51,15 +51,15 @@ func snoozeWait(d time.Duration, n int) time.Duration {
 }
 
 // parkBy parks a job by calling write, which stores the delay and why. After an error for which notParked is false, the outcome is unknown.
-func (fin *finisher) parkBy(run *Run, wait time.Duration, why store.Retry, write func(ctx context.Context, why store.Retry) error) error {
-	err := fin.persist(run, func(ctx context.Context) error {
+func (x *executor) parkBy(run *Run, wait time.Duration, why store.Retry, write func(ctx context.Context, why store.Retry) error) error {
+	err := x.persist(run, func(ctx context.Context) error {
 		err := write(ctx, why)
 		if store.Untranslatable(err) {
 			why.Message = store.ASCII(why.Message, job.MaxErrorBytes)
 			err = write(ctx, why)
 		}
 		if store.Unknown(err) {
-			if c, err := fin.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Parked {
+			if c, err := x.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Parked {
 				return nil
 			}
 		}
@@ -68,11 +68,11 @@ func (fin *finisher) parkBy(run *Run, wait time.Duration, why store.Retry, write
 	switch {
 	case err == nil:
 		run.Wrote.Store(true)
-		fin.wakeAfter(wait)
-		fin.admit.freed(run.Claimed.Kind, run.Claimed.Subject)
+		x.WakeAfter(wait)
+		x.SubjectFreed(run.Claimed.Kind, run.Claimed.Subject)
 	case !notParked(err):
 		// The pod is stopping and the database does not respond. If the job is not parked, the lease will expire, and another pod will recover it.
-		fin.Log.ErrorContext(run.Ctx, "could not park a job", append(run.attrs(), telemetry.Err, err)...)
+		x.Log.ErrorContext(run.Ctx, "could not park a job", append(run.attrs(), telemetry.Err, err)...)
 	}
 	return err
 }
@@ -82,12 +82,12 @@ func (fin *finisher) parkBy(run *Run, wait time.Duration, why store.Retry, write
 func notParked(err error) bool { return errors.Is(err, job.ErrLeaseLost) || store.Refused(err) }
 
 // handBack returns a job to its lane without counting an attempt.
-func (fin *finisher) handBack(run *Run, why string) {
+func (x *executor) handBack(run *Run, why string) {
 	back := false
-	err := fin.persist(run, func(ctx context.Context) error {
-		did, err := fin.Store.HandBack(ctx, run.Lease.Pod, []job.Lease{run.Lease}, why)
+	err := x.persist(run, func(ctx context.Context) error {
+		did, err := x.Store.HandBack(ctx, run.Lease.Pod, []job.Lease{run.Lease}, why)
 		if store.Unknown(err) {
-			if c, err := fin.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Pending {
+			if c, err := x.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Pending {
 				back = true
 				return nil
 			}
@@ -98,29 +98,29 @@ func (fin *finisher) handBack(run *Run, why string) {
 	switch {
 	case err == nil && back:
 		run.Wrote.Store(true)
-		fin.Log.InfoContext(run.Ctx, "job handed back", append(run.attrs(), telemetry.Why, why)...)
-		fin.WakeAll()
-		fin.admit.parked(run.Claimed.Kind, run.Claimed.Subject) // the job holds its subject's guard, and another job may have to precede it now
+		x.Log.InfoContext(run.Ctx, "job handed back", append(run.attrs(), telemetry.Why, why)...)
+		x.WakeAll()
+		x.SubjectTaken(run.Claimed.Kind, run.Claimed.Subject) // the job holds its subject's guard, and another job may have to precede it now
 	case err == nil:
 		// Either the job was cancelled or the claim is lost. The write's fence check tells the two apart.
-		fin.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
+		x.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 	}
 }
 
 // persist makes a write that must not be lost. It keeps retrying until the lease is known to be lost or the engine gives up writing. The do
 // function must be idempotent.
-func (fin *finisher) persist(run *Run, do func(ctx context.Context) error) error {
+func (x *executor) persist(run *Run, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(run.Ctx))
 	defer cancel()
-	stop := context.AfterFunc(fin.leases.alive, cancel)
+	stop := context.AfterFunc(x.leases.alive, cancel)
 	defer stop()
 	for backoff := routine.NewBackoff(); ; {
 		err := do(ctx)
 		// Errors such as a revoked privilege are retried too, because no other pod would recover the job while this one is alive.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
-			return fin.DBError(err)
+			return x.DBError(err)
 		}
-		_ = fin.DBError(err)
+		_ = x.DBError(err)
 		if run.IsLost() {
 			return job.ErrLeaseLost
 		}
@@ -140,7 +140,7 @@ type NoOutcome struct {
 func (*NoOutcome) Error() string { return "no outcome from its worker" }
 
 // endWithoutOutcome ends a run whose handler reported no outcome.
-func (fin *finisher) endWithoutOutcome(run *Run, err *NoOutcome) {
+func (x *executor) endWithoutOutcome(run *Run, err *NoOutcome) {
 	if err.Why == "" || run.IsLost() {
 		return
 	}
@@ -148,10 +148,10 @@ func (fin *finisher) endWithoutOutcome(run *Run, err *NoOutcome) {
 	if err.Owned != nil && !err.Owned(ctx) {
 		return
 	}
-	if c, err := fin.Commands.ClaimOutcome(ctx, run.Lease); err == nil && !c.Held {
+	if c, err := x.Commands.ClaimOutcome(ctx, run.Lease); err == nil && !c.Held {
 		return // the job has ended elsewhere or has another claim, so there is nothing to hand back
 	}
 	run.span.Event("job.handed_back")
 	err.Done()
-	fin.handBack(run, err.Why)
+	x.handBack(run, err.Why)
 }

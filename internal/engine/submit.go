@@ -21,9 +21,8 @@ import (
 // submitter submits jobs: it checks them, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds next
 // steps' rows.
 type submitter struct {
-	*Identity
-	start func(podID string, n store.NewJob) bool    // runs a job that was started on insert
-	mark  func(ctx context.Context, lanes ...string) // reads low-water marks after a slow insert
+	*shared
+	start func(podID string, n store.NewJob) bool // runs a job that was started on insert
 }
 
 // CheckSubmission checks a job and its next steps, adds its kind's crash limit, and encodes its plan.
@@ -226,8 +225,8 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	}
 	list := []store.NewJob{n}
 	if n.Starts {
-		sub.inFlight.add(n.ID)
-		defer func() { sub.inFlight.remove(list[0].ID) }()
+		sub.InFlight.Add(n.ID)
+		defer func() { sub.InFlight.Remove(list[0].ID) }()
 	}
 	entered, err := sub.insert(ctx, podID, list)
 	if err != nil {
@@ -248,16 +247,16 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		sub.WakeAll()
 	case store.PlacedWaiting:
 		release()
-		sub.admit.parked(n.Kind, n.Subject)
+		sub.SubjectTaken(n.Kind, n.Subject)
 	case store.PlacedParked:
 		release()
-		sub.wakeAfter(w.Delay)
+		sub.WakeAfter(w.Delay)
 	case store.PlacedAwaiting:
 		release()
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx, n.Lane) // too late for this job, which has already started, but later submissions will be faster
+		sub.FindMarks(ctx, n.Lane) // too late for this job, which has already started, but later submissions will be faster
 	}
 	return s, nil
 }
@@ -278,10 +277,10 @@ func startedOnInsert(n store.NewJob, at time.Time) *store.Claimed {
 
 // reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert in this process. It reserves none if a
 // job with a higher priority than the given one is waiting in memory for a slot. It returns the pod id to store with the job.
-func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (podID string, reserved bool) {
+func (i *shared) reserveFor(kind, lane string, delayMillis int64, priority int) (podID string, reserved bool) {
 	podID = i.Lease.ID()
 	// Check the lease before reading Handled, which is not final until the first heartbeat.
-	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
+	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.Ahead.MoreUrgent(lane, priority) {
 		return podID, false
 	}
 	return podID, i.Lanes.Reserve(lane)

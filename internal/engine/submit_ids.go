@@ -28,9 +28,9 @@ func (sub *submitter) renumber(ctx context.Context, from reads, jobs ...*store.N
 // rename replaces jobs' ids, including those recorded as in flight.
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
-		if sub.inFlight.has(n.ID) {
-			sub.inFlight.add(ids[i])
-			sub.inFlight.remove(n.ID)
+		if sub.InFlight.Has(n.ID) {
+			sub.InFlight.Add(ids[i])
+			sub.InFlight.Remove(n.ID)
 		}
 		n.ID = ids[i]
 	}

@@ -82,7 +82,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	switch {
 	case s.State == job.AwaitingApproval:
 	case n.DelayMillis > 0:
-		sub.wakeAfter(w.Delay)
+		sub.WakeAfter(w.Delay)
 	default:
 		sub.WakeDue()
 		sub.WakePeers()

@@ -29,10 +29,10 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
+	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
 	for _, n := range rows {
 		if entered.Places[n.ID] == store.PlacedWaiting {
-			sub.admit.parked(n.Kind, n.Subject)
+			sub.SubjectTaken(n.Kind, n.Subject)
 		}
 	}
 	return idsOf(rows), nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/fleet"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
@@ -14,7 +14,8 @@ import (
 func TestSubmissionBehindClaimedAheadJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, nil), ahead: slots.NewAhead(), Lease: fleet.NewLease("a")}
+	i := &shared{Identity: identity.New(identity.Services{}, identity.Options{PodID: "a", Slots: 1})}
+	i.Handle([]string{"k"})
 	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
 	i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 	reserves := func(priority int) bool {
@@ -25,7 +26,7 @@ func TestSubmissionBehindClaimedAheadJob(t *testing.T) {
 		return reserved
 	}
 	is.True(reserves(9))
-	i.ahead.Put([]*slots.Claim{{Claimed: &store.Claimed{ID: 1, Lane: "default", Priority: 10}, Since: time.Now()}})
+	i.Ahead.Put([]*slots.Claim{{Claimed: &store.Claimed{ID: 1, Lane: "default", Priority: 10}, Since: time.Now()}})
 	is.True(!reserves(9))
 	is.True(reserves(10))
 }

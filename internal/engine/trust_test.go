@@ -11,13 +11,14 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/fleet"
+	"github.com/trapeze-run/trapeze/internal/identity"
 )
 
 // An engine notices the end of its lease after each outage, not only after the first.
 func TestEachOutageEndsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		e := &Engine{Identity: Identity{Services: Services{Log: slog.New(slog.DiscardHandler)}, Lease: fleet.NewLease(""), Runs: newRuns()}}
+		e := &Engine{shared: &shared{Identity: &identity.Identity{Services: identity.Services{Log: slog.New(slog.DiscardHandler)}, Lease: fleet.NewLease("")}, Runs: newRuns()}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var ends atomic.Int64

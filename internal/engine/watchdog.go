@@ -10,7 +10,7 @@ import (
 )
 
 // staleAfter returns how long a run's handler may go without a sign of life, or 0 if there is no limit.
-func (i *Identity) staleAfter(run *Run) time.Duration {
+func (i *shared) staleAfter(run *Run) time.Duration {
 	if run.handler.StaleAfter != nil {
 		return *run.handler.StaleAfter
 	}

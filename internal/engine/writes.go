@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -28,7 +29,7 @@ type writer struct {
 // Tx implements [work.Writer].
 func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
 	return w.tx(ctx, func(_ context.Context, tx pgx.Tx) error {
-		err := w.leases.holders.inside(w.run, func() error { return write(tx) })
+		err := w.leases.Holders.Inside(w.run, func() error { return write(tx) })
 		if err != nil {
 			err = work.ReadError(err)
 		}
@@ -53,8 +54,8 @@ func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint j
 // tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns. If encode is nil,
 // there is no checkpoint.
 func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) error, encode func() (json.RawMessage, error)) error {
-	if w.leases.holders.isInside() {
-		return ErrOpen
+	if w.leases.Holders.IsInside() {
+		return identity.ErrOpen
 	}
 	var (
 		checkpoint json.RawMessage
@@ -110,8 +111,8 @@ const turnWithin = 10 * time.Second
 
 // Checkpoint implements [work.Writer].
 func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
-	if w.leases.holders.isInsideOf(w.run) {
-		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, ErrOpen)
+	if w.leases.Holders.IsInsideOf(w.run) {
+		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, identity.ErrOpen)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -123,7 +124,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	case w.run.tx.turn <- struct{}{}:
 		defer func() { <-w.run.tx.turn }()
 	case <-patience.C:
-		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, ErrOpen)
+		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, identity.ErrOpen)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

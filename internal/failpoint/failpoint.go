@@ -17,6 +17,7 @@ const (
 	FlushSend       = "flush.send"       // before a flush statement is sent
 	FinishCommitted = "finish.committed" // after the commit of a finish, before the next step starts
 	Admit           = "admit"            // before the next jobs of subjects are admitted, except by a poll
+	AdmitMissed     = "admit.missed"     // before a poll admits the jobs that were missed
 	WaitingEnded    = "waiting.ended"    // after a waiting job has ended, before the next step starts
 	InTxCommit      = "intx.commit"      // before the commit of a finish that includes the handler's writes
 	CheckpointDone  = "checkpoint.done"  // after the commit of a handler's batch and its checkpoint

@@ -57,7 +57,7 @@ func (p *Pod) UseEngine(e job.LaneEngine) error {
 func (p *Pod) Outbox(engine string) *outbox.Outbox {
 	return outbox.New(p.Commands, outbox.Options{Engine: engine, MaxCrashes: p.opts.MaxCrashes, Ended: func(e job.End) {
 		p.Ends.Report(nil, e)
-		p.SubjectFreed(e)
+		p.SubjectFreed(e.Kind, e.Subject)
 	}})
 }
 

@@ -30,12 +30,11 @@ func (m podMember) Heartbeat(ctx context.Context, podID string) (store.Beat, err
 }
 
 func (m podMember) Apply(b store.Beat) {
-	m.p.Due.ApplyBeat(b)
+	m.p.ApplyBeat(b)
 	m.p.Submitter.Apply(b.Now, b.NextFire)
 	if m.p.Lanes.LostOne(strandedFor) {
 		m.p.maintenance.MoveStranded()
 	}
-	m.p.Poller.Nudge()
 	m.p.listener.needsAll(m.p.hearsAll())
 	if b.OffBalance {
 		m.p.Unsettled.CheckAll()

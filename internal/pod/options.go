@@ -6,14 +6,14 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 // Options configures a pod. See runner.Options.
 type Options struct {
-	engine.Options
+	identity.Options
 	Schema                                                       string
 	BehindPooler, TraceQueries                                   bool
 	MaxAge, ApprovalTTL                                          time.Duration

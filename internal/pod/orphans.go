@@ -15,7 +15,7 @@ import (
 // those that the tables assign to it. They are compared after each heartbeat:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
-//	the table has a claim that this process does not know ── orphaned: it is handed back, see orphaned_claims.go of internal/engine
+//	the table has a claim that this process does not know ── orphaned: it is handed back, see orphaned_claims.go of package poller
 //
 // After a failed heartbeat or a lost reply, the search for orphaned claims starts immediately. Otherwise, a slow pass finds them, which
 // reads one page of the live table after each heartbeat. To keep claims cheap, no index of the live table includes the pod.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/work"
 )
@@ -55,7 +56,7 @@ func started(t *testing.T, kind string, run func(context.Context, *work.Job) (*w
 	t.Helper()
 	p, err := New(pgtest.Pool(t), Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: time.Minute, MinScheduleInterval: time.Second,
 		RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
-		Options: engine.Options{Name: "pod", Slots: 4, PollEvery: time.Second, HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
+		Options: identity.Options{Name: "pod", Slots: 4, PollEvery: time.Second, HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
 			ShutdownGrace: time.Second, StuckAfter: time.Second, MaxAttempts: 1, MaxCrashes: 3, MaxFanOut: 10}})
 	if err != nil {
 		t.Fatal(err)

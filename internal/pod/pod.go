@@ -15,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/fleet"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -94,7 +95,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(contextHandler{o.Logger.Handler()}), telemetry.New()
-	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseFor/4, log, metrics, o.TracerProvider, telemetry.Hooks{End: o.OnEnd, Retry: o.OnRetry})
+	shared := identity.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseFor/4, log, metrics, o.TracerProvider, telemetry.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),

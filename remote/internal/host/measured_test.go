@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/poller"
@@ -32,14 +33,14 @@ func (s sweeps) NextDue() time.Time         { return time.Time{} }
 
 func TestSharedMarksOfRemoteWorkers(t *testing.T) {
 	t.Parallel()
-	host := &Host{pod: &pod.Pod{Engine: &engine.Engine{Identity: engine.Identity{Opts: engine.Options{PollEvery: time.Minute}}}}}
+	host := &Host{pod: &pod.Pod{Engine: engine.New(identity.Services{}, identity.Options{PollEvery: time.Minute}, nil)}}
 	session := func(id string, kinds ...string) (*Session, sweeps) {
 		g, swept := &Session{host: host, opts: Options{ID: id}}, make(sweeps)
-		g.engine = engine.New(engine.Services{}, engine.Options{PodID: id, PollEvery: sessionPollEvery}, member{g})
+		g.engine = engine.New(identity.Services{}, identity.Options{PodID: id, PollEvery: sessionPollEvery}, member{g})
 		g.engine.Handle(kinds)
-		g.engine.Marks, g.engine.Poller = host.marksFor(kinds), poller.New(swept, time.Hour)
+		g.engine.Marks, g.engine.Timer = host.marksFor(kinds), poller.NewTimer(swept, time.Hour)
 		host.add(g)
-		go g.engine.Poller.Run(t.Context())
+		go g.engine.Timer.Run(t.Context())
 		<-swept // the first sweep
 		return g, swept
 	}

@@ -1,4 +1,4 @@
-package engine
+package poller
 
 import (
 	"testing"
@@ -18,16 +18,32 @@ func TestJobParkedDuringHeartbeat(t *testing.T) {
 		now := time.Now()
 		d.parked(time.Second)
 		d.ApplyBeat(store.Beat{Now: now})
-		is.Equal(d.NextDue(), now.Add(time.Second)) // the response reports no job
+		is.Equal(d.nextDue(), now.Add(time.Second)) // the response reports no job
 		later, sooner := now.Add(time.Minute), now.Add(time.Millisecond)
 		d.ApplyBeat(store.Beat{Now: now, NextDue: &later})
-		is.Equal(d.NextDue(), now.Add(time.Second))
+		is.Equal(d.nextDue(), now.Add(time.Second))
 		d.ApplyBeat(store.Beat{Now: now, NextDue: &sooner})
-		is.Equal(d.NextDue(), sooner)
+		is.Equal(d.nextDue(), sooner)
 		time.Sleep(time.Millisecond)
 		promote, recover := d.take()
 		is.True(promote && !recover)
-		is.True(d.NextDue().IsZero())
+		is.True(d.nextDue().IsZero())
+	})
+}
+
+// A notification, after which jobs may be due, must not hide the time of a job that becomes due later.
+func TestJobParkedAfterNotification(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		var d dueTimes
+		d.parked(0)
+		d.parked(time.Second)
+		is.Equal(d.nextDue(), time.Now())
+		promote, _ := d.take()
+		is.True(promote)
+		is.Equal(d.nextDue(), time.Now().Add(time.Second))
+		promote, _ = d.take()
+		is.True(!promote)
 	})
 }
 
@@ -46,31 +62,5 @@ func TestFailedSweepRetry(t *testing.T) {
 		time.Sleep(time.Second)
 		promote, recover = d.take()
 		is.True(!promote && recover)
-	})
-}
-
-// A statement whose reply was lost may commit later, so one search for orphaned claims is not enough.
-func TestRepeatedSearchesAfterLostReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		var u unknownOutcomes
-		is.True(!u.Due())
-		u.Raise()
-		searches := 0
-		for range 10 * 60 {
-			if u.Due() {
-				searches++
-				u.checked(time.Now())
-			}
-			time.Sleep(time.Second)
-		}
-		is.True(searches >= 5 && searches < 12)
-		is.True(u.raised.IsZero()) // the searches end
-		began := time.Now()
-		time.Sleep(time.Millisecond)
-		u.Raise()
-		u.checked(began) // this search began before the reply was lost
-		time.Sleep(time.Second)
-		is.True(u.Due())
 	})
 }

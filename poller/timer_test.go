@@ -51,11 +51,11 @@ func (s *source) NextDue() time.Time {
 	return s.due
 }
 
-// bubble calls do in a synctest bubble in which a poller is running.
-func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *Poller)) {
+// bubble calls do in a synctest bubble in which a timer is running.
+func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *Timer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(s, every)
+		p := NewTimer(s, every)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { p.Run(ctx); close(ended) }()
@@ -68,7 +68,7 @@ func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *P
 
 func TestPollerSweepIntervals(t *testing.T) {
 	s := &source{}
-	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
+	bubble(t, s, 10*time.Second, func(is *is.I, p *Timer) {
 		is.Equal(len(s.seen()), 1) // the first sweep is immediate
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -85,7 +85,7 @@ func TestPollerSweepIntervals(t *testing.T) {
 
 func TestItSweepsUntilDry(t *testing.T) {
 	s := &source{more: 5}
-	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
+	bubble(t, s, 10*time.Second, func(is *is.I, p *Timer) {
 		is.Equal(len(s.seen()), 6)
 		is.Equal(s.seen()[5].Sub(s.seen()[0]), time.Duration(0)) // there is no wait between sweeps
 	})
@@ -93,7 +93,7 @@ func TestItSweepsUntilDry(t *testing.T) {
 
 func TestPollerWakeUpsDuringSweep(t *testing.T) {
 	s := &source{takes: time.Second}
-	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+	bubble(t, s, time.Hour, func(is *is.I, p *Timer) {
 		is.Equal(len(s.seen()), 1) // the first sweep is in progress
 		for range 1000 {
 			p.Wake()
@@ -109,7 +109,7 @@ func TestPollerWakeUpsDuringSweep(t *testing.T) {
 
 func TestADueMomentIsKept(t *testing.T) {
 	s := &source{}
-	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+	bubble(t, s, time.Hour, func(is *is.I, p *Timer) {
 		due := time.Now().Add(7 * time.Second)
 		s.setDue(due)
 		p.Nudge()
@@ -130,7 +130,7 @@ func TestADueMomentIsKept(t *testing.T) {
 
 func TestPollerDueTimeWithdrawn(t *testing.T) {
 	s := &source{}
-	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+	bubble(t, s, time.Hour, func(is *is.I, p *Timer) {
 		s.setDue(time.Now().Add(time.Second))
 		p.Nudge()
 		synctest.Wait()
@@ -148,7 +148,7 @@ func TestPollerFailingSource(t *testing.T) {
 		s.due = time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { New(s, time.Hour).Run(ctx); close(ended) }()
+		go func() { NewTimer(s, time.Hour).Run(ctx); close(ended) }()
 		time.Sleep(time.Second)
 		cancel()
 		<-ended
@@ -171,14 +171,14 @@ func TestPollerEndBetweenSweeps(t *testing.T) {
 		is := is.New(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
-		New(s, time.Hour).Run(ctx) // returns even though the source always has more
+		NewTimer(s, time.Hour).Run(ctx) // returns even though the source always has more
 		is.Equal(len(s.seen()), 11)
 	})
 }
 
 func TestDueTimeDespiteFrequentNudges(t *testing.T) {
 	s := &source{}
-	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+	bubble(t, s, time.Hour, func(is *is.I, p *Timer) {
 		time.Sleep(time.Second)
 		due := time.Now().Add(time.Second)
 		s.setDue(due)

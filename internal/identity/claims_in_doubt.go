@@ -1,4 +1,4 @@
-package engine
+package identity
 
 import (
 	"sync"
@@ -13,7 +13,7 @@ type inFlight struct {
 	ids map[int64]bool
 }
 
-func (f *inFlight) add(id int64) {
+func (f *inFlight) Add(id int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ids == nil {
@@ -22,19 +22,19 @@ func (f *inFlight) add(id int64) {
 	f.ids[id] = true
 }
 
-func (f *inFlight) remove(id int64) {
+func (f *inFlight) Remove(id int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.ids, id)
 }
 
-func (f *inFlight) has(id int64) bool {
+func (f *inFlight) Has(id int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ids[id]
 }
 
-func (f *inFlight) all() []int64 {
+func (f *inFlight) All() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := make([]int64, 0, len(f.ids))
@@ -75,8 +75,8 @@ func (d *unknownOutcomes) Due() bool {
 	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
 }
 
-// checked records a search that began at the given time. The first search after unknownFor is the last.
-func (d *unknownOutcomes) checked(began time.Time) {
+// Checked records a search that began at the given time. The first search after unknownFor is the last.
+func (d *unknownOutcomes) Checked(began time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {

@@ -1,4 +1,4 @@
-package engine
+package poller
 
 import (
 	"sync"
@@ -10,8 +10,8 @@ import (
 // dueTimes holds the times, by this process's clock, at which a sweep may find work.
 type dueTimes struct {
 	mu    sync.Mutex
-	next  time.Time // when the first parked job becomes due, or zero if unknown
-	now   bool      // jobs may be due already
+	due   bool      // parked jobs may be due already
+	next  time.Time // when the first of the others becomes due, or zero if unknown
 	lapse time.Time // earliest expiry of another pod's lease
 	sweep bool      // a closed pod's jobs must be recovered
 }
@@ -41,8 +41,8 @@ func (d *dueTimes) parked(wait time.Duration) {
 	at := time.Now().Add(wait)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if wait == 0 {
-		d.now = true // it must not replace a later time
+	if wait <= 0 {
+		d.due = true
 	} else if d.next.IsZero() || at.Before(d.next) {
 		d.next = at
 	}
@@ -54,9 +54,9 @@ func (d *dueTimes) take() (promote, recover bool) {
 	defer d.mu.Unlock()
 	now := time.Now()
 	passed := !d.next.IsZero() && !now.Before(d.next)
-	promote = d.now || passed
+	promote = d.due || passed
 	recover = d.sweep || !d.lapse.IsZero() && !now.Before(d.lapse)
-	if d.now = false; passed {
+	if d.due = false; passed {
 		d.next = time.Time{}
 	}
 	if recover {
@@ -77,15 +77,15 @@ func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	}
 }
 
-// NextDue implements part of [poller.Source] for the sweeper.
-func (d *dueTimes) NextDue() time.Time {
+// nextDue returns the earliest of the times, or the zero time if none is known.
+func (d *dueTimes) nextDue() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next := d.next
 	if !d.lapse.IsZero() && (next.IsZero() || d.lapse.Before(next)) {
 		next = d.lapse
 	}
-	if d.sweep || d.now {
+	if d.sweep || d.due {
 		next = time.Now()
 	}
 	return next

@@ -1,4 +1,4 @@
-package engine
+package poller
 
 import (
 	"log/slog"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -15,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// wakes is a member that counts wake-ups.
+// wakes is a Member that counts wake-ups.
 type wakes struct {
-	member
+	Member
 	n chan struct{}
 }
 
@@ -34,9 +35,9 @@ func TestClaimDuringExpiredMarkRead(t *testing.T) {
 	is.NoErr(err)
 	defer st.Close()
 	woken := make(chan struct{}, 1)
-	i := &Identity{Services: Services{Store: st, Log: slog.New(slog.DiscardHandler)}, Member: wakes{n: woken}, Lanes: slots.NewLanes(1, nil), Marks: &slots.Marks{}}
+	i := &identity.Identity{Services: identity.Services{Store: st, Log: slog.New(slog.DiscardHandler)}, Lanes: slots.NewLanes(1, nil), Marks: &slots.Marks{}}
 	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
-	c := &claimer{Identity: i}
+	p := &Poller{Identity: i, member: wakes{n: woken}}
 	mark := time.Now()
 	expire := func() {
 		expired := make(chan struct{})
@@ -52,19 +53,19 @@ func TestClaimDuringExpiredMarkRead(t *testing.T) {
 	busy, err := st.Pool().Acquire(t.Context()) // the read must wait for the only connection
 	is.NoErr(err)
 	defer busy.Release()
-	c.renewMarks(t.Context())
+	p.renewMarks(t.Context())
 	is.True(marked())
 	is.Equal(len(woken), 0)
 	busy.Release()
-	c.renewing.Wait()
+	p.renewing.Wait()
 	is.True(!marked()) // the lane was read
 	<-woken
 
 	i.Marks = &slots.Marks{}
 	expire()
 	st.Close()
-	c.renewMarks(t.Context())
-	c.renewing.Wait()
+	p.renewMarks(t.Context())
+	p.renewing.Wait()
 	is.True(!marked()) // the next claim reads everything
 	is.Equal(len(woken), 0)
 }
