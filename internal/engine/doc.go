@@ -6,7 +6,7 @@
 // [Engine.FirstBeat], and then calls [Engine.Live], which runs until the pod or session stops. Package runner submits jobs through the pod.
 // A remote worker's process, which has no database, uses [Perform] and [RemoteKinds] for its handlers.
 //
-// To follow a job's life, read claim.go of package poller, then launch.go, execute.go, finish.go and handoff.go, and recover.go of package
+// Package store lists the ideas behind the claim and its neighbours, and package poller finds the work. To follow a job's life, read claim.go of package poller, then launch.go, execute.go, finish.go and handoff.go, and recover.go of package
 // poller, in this order. Each of the other files implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and
 // hand-backs), flusher.go and flush.go (group commit of completions), finish_readback.go (completions whose reply was lost),
 // finish_in_tx.go and finish_group.go (completions with writes of the handler), writes.go and claim_tx.go (earlier writes of the handler),

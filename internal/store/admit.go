@@ -10,13 +10,13 @@ import (
 )
 
 // A job with a subject is in live only while it holds the subject's guard: the row of current_runs with the state running. A job whose
-// subject is taken is parked with the reason subject. Three statements take guards: a submission or next step ([placeParts]), a promotion,
-// and an admission. Each of them inserts the guard and makes only those jobs pending whose guard it has inserted.
+// subject is taken is parked with the reason subject. Three statements insert guards: a submission or next step ([placeParts]), a promotion,
+// and an admission. Each of them makes only those jobs pending whose guard it has inserted.
 //
 // The end of a handler gives the guard to the first job that is parked for the subject ([endGuards]). Any other transaction that ends a job or parks it frees
 // the guard. A process that has freed a guard, or has locked or written a row of parked with the reason subject,
 // then calls [Store.AdmitNext], with a new snapshot: otherwise, a submission and an end at the same moment would leave the job to each other.
-// If a process fails in between, [Store.AdmitMissed] finds the job within one poll.
+// If a process fails in between, the polls find the job: [Store.AdmitMissed] examines a thousand subjects per poll.
 
 // takeGuards inserts the guards of the subjects in the given CTE, and deletes the rows of their ended runs. Guards are inserted in the order of
 // their keys, so that two statements cannot wait for each other. Of the jobs with the same kind and subject, the most urgent one gets the
@@ -65,9 +65,9 @@ func firstParked(also string) string {
 			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
 }
 
-// firstUnlocked locks the first job that is parked for the subject of row w: those in open lanes come first. It selects nothing if another transaction has
+// lockFirst locks the first job that is parked for the subject of row w: those in open lanes come first. It selects nothing if another transaction has
 // locked that job. Plan: as for firstParked; parked_pkey.
-var firstUnlocked = `(select p.id, p.priority, p.run_after from trapeze.parked p
+var lockFirst = `(select p.id, p.priority, p.run_after from trapeze.parked p
 		where p.id = coalesce(` + firstParked(" and "+openLane) + `, ` + firstParked("") + `) for update skip locked) h`
 
 const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
@@ -81,7 +81,7 @@ var admitSQL = newStatement(`
 with heirs as materialized (
 	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
 	from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
-	cross join lateral `, firstUnlocked, `
+	cross join lateral `, lockFirst, `
 	where `, guardFree, `
 ), `, takeGuards("heirs"), `, moved as (
 	delete from trapeze.parked p using guarded g where p.id = g.job_id returning p.*
@@ -94,7 +94,7 @@ union all
 select kind, subject, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
-// whose lane is open while the pending job's lane is not. The pending job has not started, so the run before it counts as the latest one
+// whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
 // again. A recovered job, which precedes its lane's backlog, keeps its age. Plan: per subject, one probe of current_runs_one_running and of live_pkey,
 // and an Index Scan on parked_for_subject up to the first row.
 var yieldSQL = newStatement(`

@@ -86,7 +86,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 // parked_for_subject, parked_pkey and current_runs_of_subject.
 func endGuards(kept string) string {
 	return `heirs as materialized (
-	select w.id as gone, w.kind, w.subject, h.id from gone w cross join lateral ` + firstUnlocked + ` where w.subject <> ''` + kept + `
+	select w.id as gone, w.kind, w.subject, h.id from gone w cross join lateral ` + lockFirst + ` where w.subject <> ''` + kept + `
 ), inherited as (
 	update trapeze.current_runs c set job_id = h.id, previous_job = h.gone from heirs h
 	where c.kind = h.kind and c.subject = h.subject and c.job_id = h.gone and c.state = 'running'

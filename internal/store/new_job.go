@@ -65,7 +65,7 @@ const (
 	PlacedRunning Place = "running" // started on insert by this pod, with fence 1
 	PlacedPending Place = "pending"
 	PlacedParked  Place = "parked"
-	PlacedWaiting Place = "waiting" // parked until its subject is free; the caller must call [Store.Admit]
+	PlacedWaiting Place = "waiting" // parked until its subject is free; the caller must call [Store.AdmitNext]
 	// PlacedAwaiting means that the job is parked until it is approved.
 	PlacedAwaiting Place = "awaiting_approval"
 )
@@ -75,7 +75,7 @@ const (
 // placed, and the other CTEs read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
 // A row becomes pending only if its subject is free: either its parent hands over the guard, or the row takes it. Otherwise, the row is
-// parked until [Store.Admit] admits it. A row does not take the guard either if a parked job of the subject comes first. If two
+// parked until it gets the guard. A row does not take the guard either if a parked job of the subject comes first. If two
 // jobs are equally urgent, the next step of a job comes first.
 //
 // A row that may be pending starts on insert only if all of these conditions hold:

@@ -139,8 +139,8 @@ type cancelled struct {
 	ended bool
 }
 
-// lockLiveSQL locks a job's row before a command reads it. Without the lock, a statement that waits for a concurrent claim would see the
-// claimed row, but not the run that the claim inserted into current_runs. The subject would then stay busy. live is searched only if a row
+// lockLiveSQL locks a job's row before a command reads it. Without the lock, a statement that waits for a concurrent transaction would see the
+// new row, but not the guard that the transaction has written. The subject would then stay busy. live is searched only if a row
 // was locked. If a priority change or a promotion has replaced the row in the meantime, the next search finds the new row.
 const (
 	lockLiveSQL      = `select id from trapeze.live where id = $1 for update`

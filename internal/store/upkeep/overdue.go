@@ -19,7 +19,7 @@ import (
 //
 // A recovered job precedes its lane's backlog and no longer has the time at which it became due. Its age is measured from its latest claim
 // and is therefore never overestimated. A job that was claimed after the snapshot has a different fence. It is left to the next run of the
-// statement, which sees the row that the claim inserted into current_runs.
+// statement.
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim that stops at the first job that is young enough; then primary keys. Only
 // overdue and recovered jobs are read.
