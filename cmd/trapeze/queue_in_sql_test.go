@@ -34,6 +34,6 @@ func TestQueueInSQL(t *testing.T) {
 		}
 	}
 	is.Equal(returned, []any{int64(1), int64(1), int64(3), int64(1), int64(2), "paris", int64(3), int32(1)}) // claim, end, admission, recovery
-	is.True(lines <= 60)                                                                                    // as the title says
+	is.True(lines <= 60)                                                                                     // as the title says
 	is.Equal(pgtest.QueryOne[int](t, pool, `select count(*)::int from trapeze.job where state in ('pending', 'succeeded')`), 3)
 }
