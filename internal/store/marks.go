@@ -54,9 +54,12 @@ func (s *Store) Marks(ctx context.Context, from map[string][]Mark, kinds []strin
 		return nil, 0, fmt.Errorf("read the low-water marks: %w", err)
 	}
 	marks = make(map[string][]Mark, len(lanes))
+	for _, lane := range lanes {
+		marks[lane] = nil
+	}
 	for _, m := range found {
 		took = max(took, time.Duration(m.Micros)*time.Microsecond)
-		if marks[m.Lane] = marks[m.Lane]; m.Rank != nil {
+		if m.Rank != nil {
 			marks[m.Lane] = append(marks[m.Lane], Mark{*m.Rank, m.Since})
 		}
 	}
