@@ -101,6 +101,8 @@ create index parked_for_branches on trapeze.parked (id) where why = 'children';
 comment on index trapeze.parked_for_branches is 'Which jobs wait for their branches?';
 create index parked_for_subject on trapeze.parked (kind, subject, (-priority), run_after, id) where why = 'subject';
 comment on index trapeze.parked_for_subject is 'Which job of this subject comes next?';
+create index parked_due_of_subject on trapeze.parked (kind, subject, (-priority), run_after, id) where why in ('scheduled', 'retry', 'snooze') and subject <> '';
+comment on index trapeze.parked_due_of_subject is 'Which due job of this subject is to be promoted before another one gets its turn?';
 create index parked_of_lane on trapeze.parked (lane, (-priority), run_after, id) where why = 'subject';
 comment on index trapeze.parked_of_lane is 'Which due jobs of this lane wait for their subjects?';
 

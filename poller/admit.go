@@ -53,6 +53,18 @@ func (s *subjects) add(k store.Key, parked bool) {
 	s.some.Set()
 }
 
+// Ended wakes the engines that can run the job to which an end has given the guard of a subject. If there is none, it notes that the guard is free. After a
+// lost reply, it does both, because the end may have given the guard away.
+func (p *Poller) Ended(e store.Ended, kind, subject string) {
+	if e.Heir != nil {
+		p.Admitted([]store.AdmittedJob{*e.Heir})
+		return
+	}
+	if p.SubjectFreed(kind, subject); e.Found && subject != "" {
+		p.WakeAll()
+	}
+}
+
 // AdmitUntil admits the jobs of noted subjects until ctx ends.
 func (p *Poller) AdmitUntil(ctx context.Context) {
 	p.subjects.running.Store(true)
@@ -132,7 +144,7 @@ func (p *Poller) Admitted(jobs []store.AdmittedJob) {
 	elsewhere := false
 	for _, j := range jobs {
 		p.Marks.Admitted(j)
-		elsewhere = elsewhere || !p.Lanes.Free(j.Lane)
+		elsewhere = elsewhere || len(jobs) > 1 || !p.Handled[j.Kind] || !p.Lanes.Free(j.Lane)
 	}
 	if elsewhere || p.Closing.Load() {
 		p.WakeAll()

@@ -3,6 +3,7 @@ package poller
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
@@ -64,10 +65,11 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	if err != nil {
 		return false, err
 	}
-	filled := false
+	// A claim picks at most one isolated job, and may have passed over the jobs behind the others.
+	filled := slices.ContainsFunc(found.Jobs, func(c *store.Claimed) bool { return c.Isolated })
 	var exhausted []string
 	for _, w := range wants {
-		if found.In(w.Lane) < w.N {
+		if !filled && found.In(w.Lane) < w.N {
 			exhausted = append(exhausted, w.Lane)
 		}
 		filled = filled || reserved[w.Lane] == 0

@@ -48,6 +48,11 @@ func (p *Poller) HandBackOrphans(ctx context.Context) error {
 			return err
 		}
 		p.Log.WarnContext(ctx, "handed back jobs of this pod that are unknown to it: a reply or an outcome was lost", telemetry.Jobs, len(back), telemetry.Pod, p.Opts.Name)
+		for _, h := range held {
+			if back[h.ID] {
+				p.SubjectTaken(h.Kind, h.Subject) // another job may have to precede it
+			}
+		}
 		p.WakeAll()
 	}
 	if len(cancelled) > 0 {
@@ -55,9 +60,9 @@ func (p *Poller) HandBackOrphans(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for id := range ended {
+		for id, e := range ended {
 			p.Ends.Report(nil, ends[id])
-			p.SubjectFreed(ends[id].Kind, ends[id].Subject)
+			p.Ended(e, ends[id].Kind, ends[id].Subject)
 		}
 	}
 	p.Unknown.Checked(began)

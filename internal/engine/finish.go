@@ -127,11 +127,7 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 	}
 	run.span.State(ended.State)
 	x.logEnd(run, e, ended.State)
-	if ended.Heir != nil {
-		x.Admitted([]store.AdmittedJob{*ended.Heir})
-	} else {
-		x.SubjectFreed(run.Claimed.Kind, run.Claimed.Subject)
-	}
+	x.Ended(ended, run.Claimed.Kind, run.Claimed.Subject)
 	if ended.OffBalance != nil {
 		x.fanOuts.Unsettled.add(*ended.OffBalance)
 	}

@@ -234,8 +234,8 @@ func (p *Pod) hear(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if all { // notifications may have been missed before
-		p.Wake()
-		p.sessions().Each((*engine.Engine).Wake)
+		p.WakeDue()
+		p.sessions().Each((*engine.Engine).WakeDue)
 	}
 	return nil
 }

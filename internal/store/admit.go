@@ -65,10 +65,18 @@ func firstParked(also string) string {
 			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
 }
 
+// duePrecedes is the condition that a due job of the subject of row w, which has not been promoted yet, precedes a position. It must be promoted first.
+// Plan: parked_due_of_subject up to the first due row.
+func duePrecedes(position string) string {
+	return `coalesce((select true from trapeze.parked d where d.why in ('scheduled', 'retry', 'snooze') and d.subject <> '' and d.kind = w.kind and d.subject = w.subject
+			and d.run_after <= now() and ` + position + ` order by d.kind, d.subject, (-d.priority), d.run_after, d.id limit 1), false)`
+}
+
 // lockFirst locks the first job that is parked for the subject of row w: those in open lanes come first. It selects nothing if another transaction has
 // locked that job. Plan: as for firstParked; parked_pkey.
 var lockFirst = `(select p.id, p.priority, p.run_after from trapeze.parked p
-		where p.id = coalesce(` + firstParked(" and "+openLane) + `, ` + firstParked("") + `) for update skip locked) h`
+		where p.id = coalesce(` + firstParked(" and "+openLane) + `, ` + firstParked("") + `)
+			and not ` + duePrecedes("((-d.priority), d.run_after, d.id) < ((-p.priority), p.run_after, p.id)") + ` for update skip locked) h`
 
 const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
 
@@ -89,9 +97,9 @@ with heirs as materialized (
 	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
 	select run_after, 'pending', `, parkedColumns, ` from moved
 )
-select kind, subject, lane, priority, run_after from moved
+select kind, subject, kind, lane, priority, run_after from moved
 union all
-select kind, subject, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
+select kind, subject, kind, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
 // whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
@@ -152,6 +160,7 @@ type Admitted struct {
 
 // AdmittedJob is a job that has become pending.
 type AdmittedJob struct {
+	Kind     string
 	Lane     string
 	Priority int
 	ReadyAt  time.Time

@@ -76,7 +76,7 @@ func TestPairsOfReasons(t *testing.T) {
 			podID := w.pod("a")
 			id := w.put(func(n *store.NewJob) { n.Subject = "s"; one.change(n) })[0]
 			if one.why == "retry" {
-				_, err := w.Park(w.ctx(), leaseOf(podID, w.one(podID)), 0, store.Retry{Message: "boom"})
+				_, err := w.Park(w.ctx(), leaseOf(podID, w.one(podID)), time.Hour, store.Retry{Message: "boom"})
 				w.is.NoErr(err)
 			}
 			w.stands(id, one.why)
@@ -266,6 +266,28 @@ func TestOrderWithinSubject(t *testing.T) {
 	}
 	c2 := w.put(with(10))[0]
 	w.is.Equal(w.one(podID).ID, c2)
+}
+
+// A job that a transaction of the host has submitted comes before one that is submitted later, although it is not promoted yet.
+func TestDueJobBeforeLaterSubmission(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	due := w.new(about("s"))
+	_, err := store.EnqueueIn(w.ctx(), w.Store, w.Pool(), due)
+	w.is.NoErr(err)
+	later := w.new(func(n *store.NewJob) { n.Subject, n.Starts = "s", true })
+	places, err := w.Enqueue(w.ctx(), podID, later)
+	w.is.NoErr(err)
+	w.is.Equal(places[later[0].ID], store.PlacedWaiting)
+	w.missed(0) // the due job is promoted first
+	_, _, err = w.Promote(w.ctx(), 10)
+	w.is.NoErr(err)
+	for _, id := range []int64{due[0].ID, later[0].ID} {
+		c := w.one(podID)
+		w.is.Equal(c.ID, id)
+		w.end(podID, ending(c))
+	}
 }
 
 // A next step with its parent's kind and subject goes ahead of equally urgent jobs that wait for the subject.

@@ -25,8 +25,8 @@ import (
 var (
 	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
 		oneJob, onePipeline, oneLive, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
-		`select g.id, 'succeeded', n.runs, null::bigint, null::text, null::int, null::timestamptz from gone g cross join next n`)
-	endOneSQL     = newStatement(with(oneGone, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint, null::text, null::int, null::timestamptz from gone`)
+		`select g.id, 'succeeded', n.runs, null::bigint, null::text, null::text, null::int, null::timestamptz from gone g cross join next n`)
+	endOneSQL     = newStatement(with(oneGone, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint, null::text, null::text, null::int, null::timestamptz from gone`)
 	enqueueOneSQL = newStatement(with(oneNext(goesAheadInRanges, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline,
 		oneLive, oneEvents(oneNextEvents)), `select @next::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
 	enqueueOneFreeSQL = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",

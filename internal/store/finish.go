@@ -77,7 +77,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 		parts = append(parts, "branches as (\n\tselect of_group, state, was_impaired from gone where of_group is not null"+last+"\n)", NoParents, CountBranches)
 		due = "(select c.id from counted c where c.id = of_group and c.due)"
 	}
-	return newStatement(with(parts...), "select gone.id, state, "+started+" as child_running, "+due+" as due, m.lane, m.priority::int, m.run_after from gone left join moved m on m.gone = gone.id")
+	return newStatement(with(parts...), "select gone.id, state, "+started+" as child_running, "+due+" as due, m.kind, m.lane, m.priority::int, m.run_after from gone left join moved m on m.gone = gone.id")
 }
 
 // endGuards gives the guard of each job in the gone CTE to the first job that is parked for the same subject, and makes that job pending. If there is
@@ -351,12 +351,12 @@ type endedRow struct {
 }
 
 func scanEnded(row pgx.CollectableRow) (e endedRow, err error) {
-	var lane *string
+	var kind, lane *string
 	var priority *int
 	var ready *time.Time
-	err = row.Scan(&e.id, (*string)(&e.State), &e.ChildRunning, &e.OffBalance, &lane, &priority, &ready)
+	err = row.Scan(&e.id, (*string)(&e.State), &e.ChildRunning, &e.OffBalance, &kind, &lane, &priority, &ready)
 	if lane != nil {
-		e.Heir = &AdmittedJob{*lane, *priority, *ready}
+		e.Heir = &AdmittedJob{*kind, *lane, *priority, *ready}
 	}
 	return e, err
 }

@@ -57,7 +57,8 @@ func (m *model) places(podID string, list []newJob) map[int64]store.Place {
 	free := func(w newJob) bool {
 		k := store.Key{w.Kind, w.Subject}
 		next := m.waitingFor(k)
-		return w.DelayMillis == 0 && (w.Subject == "" || (w.handed || !m.busy(k)) && (len(next) == 0 || next[0].Priority < w.ahead))
+		return w.DelayMillis == 0 && (w.Subject == "" || (w.handed || !m.busy(k)) && (len(next) == 0 || next[0].Priority < w.ahead) &&
+			!m.duePrecedes(k, func(d *modelJob) bool { return d.Priority >= w.ahead }))
 	}
 	for _, w := range list {
 		k := store.Key{w.Kind, w.Subject}
@@ -177,13 +178,20 @@ func (m *model) Yield(keys []store.Key) (n int) {
 	return n
 }
 
-// firstWaiting returns the first job that waits for a subject: those in open lanes come first.
+// duePrecedes reports whether a due job of a subject that precedes others has not been promoted yet.
+func (m *model) duePrecedes(k store.Key, precedes func(d *modelJob) bool) bool {
+	return len(m.pick(func(j *modelJob) bool {
+		return j.parked() && j.why != "subject" && j.at <= m.now && j.key() == k && precedes(j)
+	})) > 0
+}
+
+// firstWaiting returns the first job that waits for a subject: those in open lanes come first. It returns nil if a due job must be promoted before.
 func (m *model) firstWaiting(k store.Key) *modelJob {
 	list := m.waitingFor(k)
 	if open := slices.DeleteFunc(slices.Clone(list), func(j *modelJob) bool { return !m.laneOpen(j) }); len(open) > 0 {
 		list = open
 	}
-	if len(list) == 0 {
+	if len(list) == 0 || m.duePrecedes(k, func(d *modelJob) bool { return urgency(d, list[0]) < 0 }) {
 		return nil
 	}
 	return list[0]

@@ -40,7 +40,7 @@ func (m *model) Finish(podID string, list []store.Ending) map[int64]store.Ended 
 			m.runs[j.key()] = modelRun{first.ID, "running", j.ID}
 			first.place, first.why = "live", ""
 			end := ended[e.ID]
-			end.Heir = &store.AdmittedJob{Lane: first.Lane, Priority: first.Priority}
+			end.Heir = &store.AdmittedJob{Kind: first.Kind, Lane: first.Lane, Priority: first.Priority}
 			ended[e.ID] = end
 		}
 	}

@@ -101,7 +101,7 @@ with due as materialized (
 select case when admitted then '' else kind end, subject from moved`)
 
 // Promote makes at most limit due parked jobs pending, and returns how many it has read. It also returns the subjects of those that now wait for
-// their subject; call [Store.Yield] and [Store.Admit] for them.
+// their subject; call [Store.AdmitParked] for them.
 func (s *Store) Promote(ctx context.Context, limit int) (n int, waiting []Key, err error) {
 	moved, err := run(ctx, s, pgx.RowToStructByPos[Key], promoteSQL, args{{"limit", limit}})
 	if err != nil {

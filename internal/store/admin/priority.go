@@ -78,7 +78,8 @@ func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, ch
 			return fmt.Errorf("change the priority of job %d: %w", id, err)
 		}
 		if found {
-			return admitAgain(ctx, s, id)
+			admitAgain(ctx, s, id)
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -129,16 +130,12 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 // subjectSQL reads the subject of a job that has one. Plan: jobs_pkey.
 const subjectSQL = `select kind, subject from trapeze.jobs where id = $1 and subject <> ''`
 
-// admitAgain lets the most urgent job of a subject run first, after a change to the priority of one of its jobs.
-func admitAgain(ctx context.Context, s *store.Store, id int64) error {
+// admitAgain lets the most urgent job of a subject run first, after a change to the priority of one of its jobs. After an error, the polls do.
+func admitAgain(ctx context.Context, s *store.Store, id int64) {
 	keys, err := store.Rows(ctx, s, pgx.RowToStructByPos[store.Key], subjectSQL, id)
 	if err == nil && len(keys) > 0 {
-		_, err = s.AdmitParked(ctx, keys)
+		_, _ = s.AdmitParked(ctx, keys)
 	}
-	if err != nil {
-		return fmt.Errorf("admit the jobs of the subject of job %d: %w", id, err)
-	}
-	return nil
 }
 
 // nicePlans sets the priority of all steps planned after a job, and returns the number of steps.
