@@ -23,7 +23,7 @@ with j as (
 )
 select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + queueStateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
-	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
+	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), coalesce(f.open, 0), coalesce(f.branches, 0)
 from j
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
@@ -33,7 +33,7 @@ cross join lateral (
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
 left join lateral (
-	select c.* from trapeze.current_runs c
+	select c.job_id, (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) as runs from trapeze.current_runs c
 	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'running' limit 1
 ) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
@@ -46,7 +46,8 @@ type standing struct {
 	Isolated            bool
 	laneStanding
 	podStanding
-	Blocker        *int64
+	Blocker        *int64 // the job that holds the guard of the subject
+	BlockerRuns    bool
 	Open, Branches int // open and total branches of the job's fan-out
 }
 
@@ -101,7 +102,11 @@ func (j standing) own(id int64) (list []job.Blocker) {
 		if j.Blocker == nil {
 			return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("the subject %q is free: the next poll admits the job", j.Subject)}}
 		}
-		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("another %s has its turn for the subject %q", j.Kind, j.Subject), JobID: j.Blocker}}
+		says := "another %s is next for the subject %q"
+		if j.BlockerRuns {
+			says = "another %s is running for the subject %q"
+		}
+		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf(says, j.Kind, j.Subject), JobID: j.Blocker}}
 	case job.BlockerChildren:
 		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("%d of its %d children have not ended", j.Open, j.Branches), Do: fmt.Sprintf("trapeze pipeline %d", id)}}
 	}
