@@ -22,17 +22,17 @@ type set map[string]string // the environment variables of one cell
 // cells holds each cell's environment, by peer and workload. A workload that is not listed for a peer is skipped.
 var cells = map[string]map[string]set{
 	"river": {"W1": {"N": "100000", "WORKERS": "1000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
-		"W4C": {"N": "2000", "WORKERS": "1000"}, "W4T": {"N": "2000", "WORKERS": "1000"}, "W5": {"N": "1000000", "WORKERS": "1000"}, "W6": {"N": "2000"}},
+		"W4C": {"N": "2000", "WORKERS": "1000"}, "W4T": {"N": "2000", "WORKERS": "1000"}, "W5": {"N": "1000000", "WORKERS": "1000"}, "W6": {"N": "2000"}, "W6L": {"N": "40000", "WORKLOAD": "W6"}},
 	"river-tx": {"W4L": {"N": "200", "RIVER_TX": "1"}, "W4C": {"N": "2000", "WORKERS": "1000", "RIVER_TX": "1"}},
 	"gue": {"W1": {"N": "20000", "WORKERS": "32"}, "W2": {"N": "20000"}, "W3": {"N": "200", "WORKERS": "20"}, "W4L": {"N": "200", "WORKERS": "20"},
 		"W4C": {"N": "2000", "WORKERS": "32"}, "W5": {"N": "1000000", "WORKERS": "32"}, "W6": {"N": "2000"}},
-	"graphile":         {"W1": {"N": "100000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W5": {"N": "1000000"}, "W6": {"N": "2000"}},
+	"graphile":         {"W1": {"N": "100000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W5": {"N": "1000000"}, "W6": {"N": "2000"}, "W6L": {"N": "40000", "WORKLOAD": "W6"}},
 	"graphile-default": {"W1": {"N": "20000"}, "W3": {"N": "200"}, "W4L": {"N": "200"}, "W4C": {"N": "1000"}, "W6": {"N": "2000"}},
 	"pgboss":           {"W1": {"N": "100000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W5": {"N": "1000000"}, "W6": {"N": "2000"}},
 	"dbos":             {"W1": {"N": "3000"}, "W2": {"N": "5000"}, "W3": {"N": "300"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W6": {"N": "2000"}},
 	"hatchet":          {"W1": {"N": "5000", "WORKERS": "1000"}, "W2": {"N": "10000", "BATCH": "1000"}, "W3": {"N": "200"}, "W4L": {"N": "100"}, "W4C": {"N": "500", "WORKERS": "1000"}, "W6": {"N": "1000"}},
 	"trapeze": {"W1": {"N": "100000", "WORKERS": "2000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
-		"W4C": {"N": "2000", "WORKERS": "2000"}, "W4T": {"N": "2000", "WORKERS": "2000"}, "W5": {"N": "1000000", "WORKERS": "2000"}, "W6": {"N": "2000"}},
+		"W4C": {"N": "2000", "WORKERS": "2000"}, "W4T": {"N": "2000", "WORKERS": "2000"}, "W5": {"N": "1000000", "WORKERS": "2000"}, "W6": {"N": "2000"}, "W6L": {"N": "40000", "WORKLOAD": "W6"}},
 	"trapeze-write": {"W4T": {"N": "2000", "WORKERS": "2000", "WRITE": "1"}},
 }
 
@@ -44,7 +44,7 @@ var preload = map[string]string{
 
 func main() {
 	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos,hatchet", "peers to run; those without a built adapter are skipped")
-	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6", "")
+	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6,W6L", "")
 	rounds := flag.Int("rounds", 3, "")
 	extra := flag.String("extra", "", "name=path[,name=path] further adapters")
 	outf := flag.String("out", "", "JSON lines file")
@@ -259,6 +259,7 @@ var shown = map[string][]string{
 	"W4T": {"chains_per_s", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W5":  {"rate", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W6":  {"rate", "rollbacks", "xact_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
+	"W6L": {"rate", "rollbacks", "xact_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 
 	"floor": {"commits_per_s_c1", "commits_per_s_c32"},
 }
