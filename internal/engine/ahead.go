@@ -17,7 +17,7 @@ import (
 // and the job is never claimed ahead of time again. See ADR 0041. Package poller decides how many jobs to claim.
 
 // passedPerSlot is the maximum number of completions per slot that may be in progress after passing on their slots.
-const passedPerSlot = 10
+const passedPerSlot = 40
 
 // nextAhead starts the first job claimed ahead of time for which the slot function obtains a slot in the job's lane. It returns the job's
 // run, or nil if there is none.

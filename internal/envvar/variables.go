@@ -21,8 +21,8 @@ type Runner struct {
 	Runner bool `envconfig:"TRAPEZE_RUNNER"`
 	// The number of jobs that the pod runs at the same time, across all lanes.
 	Slots int `envconfig:"TRAPEZE_SLOTS"`
-	// If `true`, the pod claims more jobs than it has free slots while handlers return faster than a claim takes: up to 10 for each slot,
-	// at most 100, each held for at most 200 ms. If `false`, it claims only as many jobs as it has free slots.
+	// If `true`, the pod claims more jobs than it has free slots while handlers return faster than a claim takes: up to 40 for each slot,
+	// at most 200, each held for at most 200 ms. If `false`, it claims only as many jobs as it has free slots.
 	ClaimAhead bool `envconfig:"TRAPEZE_CLAIM_AHEAD"`
 	// The kinds that the pod runs, separated by commas. Defaults to all kinds that have a handler.
 	Kinds []string `envconfig:"TRAPEZE_KINDS"`

@@ -13,10 +13,11 @@ import (
 
 const (
 	// aheadPerSlot is the maximum number of jobs per slot that are claimed ahead of time.
-	aheadPerSlot = 10
+	aheadPerSlot = 40
 	// aheadAtMost is the maximum number of jobs that a pod claims ahead of time. Larger claims are hardly cheaper per job and take more
-	// memory. With ten jobs for each of 100 slots, draining a queue took a tenth longer (2 cores, 2026-11-25).
-	aheadAtMost = 100
+	// memory. With 40 jobs per slot and 200 per pod, four pods with five slots each drained 40,000 no-op jobs with 78 us of CPU time per job,
+	// compared with 115 us for 10 and 100, and 77 us for 100 and 500 (2 cores, PostgreSQL 15.18, 2026-11-29, medians of three rounds).
+	aheadAtMost = 200
 	// aheadSlots is the largest number of slots with which a lane's jobs are claimed ahead of time. In larger lanes, claiming ahead costs
 	// more than it saves: with 500 slots, a queue was drained at the same rate with and without it, and with 2,000 slots, 6% more slowly
 	// with it (2 cores, PostgreSQL 15.18, 2026-11-27, medians of four alternating rounds).
@@ -40,7 +41,7 @@ type Ahead struct {
 	turn    int
 	taken   map[*Claim]bool // claims that are being started or returned
 	filled  int64           // number of claims after the latest call to Put
-	perSlot int             // limit per slot; each call to Put raises it by one, and claims that wait too long halve it
+	perSlot int             // limit per slot; each call to Put doubles it, and claims that wait too long halve it
 }
 
 // Claim is a claimed job that is waiting for a slot.
@@ -60,7 +61,7 @@ func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
 // Wants returns how many jobs to claim ahead of time for a lane with n slots: as many as the slots finish during a claim, minus the jobs of
 // all lanes that are already waiting. A job runs for took, and a claim takes roundTrip. Before the subtraction, the number is limited to
-// 100 and to n times a limit that adapts to how long claims wait. For more than 500 slots, the result is 0.
+// 200 and to n times a limit that adapts to how long claims wait. For more than 500 slots, the result is 0.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || n > aheadSlots || took == 0 {
 		return 0
@@ -92,7 +93,7 @@ func (a *Ahead) Put(claims []*Claim) {
 	if a.filled = a.waiting.Add(int64(len(claims))); a.filled == int64(len(claims)) {
 		a.Added.Set()
 	}
-	a.perSlot = min(a.perSlot+1, aheadPerSlot)
+	a.perSlot = min(2*a.perSlot, aheadPerSlot)
 }
 
 // Take removes and returns the most urgent claim in the next lane for which slot returns true, or nil if there is none. The caller must

@@ -57,26 +57,26 @@ func TestClaimAheadLimitReduction(t *testing.T) {
 		for range 20 {
 			a.Put(nil)
 		}
-		is.Equal(wants(), 40)                                           // ten jobs per slot
-		is.Equal(a.Wants(50, time.Microsecond, time.Millisecond), 100)  // the maximum per pod
+		is.Equal(wants(), 160)                                          // 40 jobs per slot
+		is.Equal(a.Wants(50, time.Microsecond, time.Millisecond), 200)  // the maximum per pod
 		is.Equal(a.Wants(4, 500*time.Microsecond, time.Millisecond), 8) // four slots run two jobs each during a claim
 		is.Equal(a.Wants(0, time.Microsecond, time.Millisecond), 0)
-		is.Equal(a.Wants(500, time.Microsecond, time.Millisecond), 100)
+		is.Equal(a.Wants(500, time.Microsecond, time.Millisecond), 200)
 		is.Equal(a.Wants(501, time.Microsecond, time.Millisecond), 0) // nothing is claimed ahead of time in a large lane
 		a.Put(waiting("a", 0, 1, 2, 3))
-		is.Equal(wants(), 37)
+		is.Equal(wants(), 157)
 		is.Equal(a.WantsUrgent(4), 4)
-		a.Put(waiting("a", 0, many(40)...))
-		is.Equal(a.WantsUrgent(4), 1) // one job per slot, on top of the forty others
-		a.Put(waiting("a", 0, many(40)...))
+		a.Put(waiting("a", 0, many(160)...))
+		is.Equal(a.WantsUrgent(4), 1) // one job per slot, on top of the 160 others
+		a.Put(waiting("a", 0, many(160)...))
 		is.Equal(a.WantsUrgent(4), 0)
-		is.Equal(len(a.Remove(func(c *Claim) bool { return c.ID > 3 })), 80)
+		is.Equal(len(a.Remove(func(c *Claim) bool { return c.ID > 3 })), 320)
 		is.Equal(len(a.RemoveOld()), 0)
 		time.Sleep(AheadFor)
 		old := a.RemoveOld()
 		is.Equal(len(old), 3)
 		is.True(a.Oldest().IsZero())
 		a.Done(old...)
-		is.Equal(wants(), 20)
+		is.Equal(wants(), 80)
 	})
 }
