@@ -54,39 +54,3 @@ func compareFiles(t *testing.T, section string, matches func(file string, source
 	}))
 	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(matching))) // docs/testing.md must match the code
 }
-
-// TestEveryLongTestIsListed compares the tests with the build tag long with the table in docs/testing.md.
-func TestEveryLongTestIsListed(t *testing.T) {
-	is := is.New(t)
-	dir := root(t)
-	text, err := os.ReadFile(filepath.Join(dir, "docs", "testing.md"))
-	is.NoErr(err)
-	_, section, found := strings.Cut(string(text), "### Tests of the long leg\n")
-	is.True(found)
-	_, table, _ := strings.Cut(section, "|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	listed := strings.Split(strings.TrimSpace(table), "\n")
-
-	function := regexp.MustCompile(`(?m)^func (Test\w+)`)
-	var rows []string
-	is.NoErr(filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(file, "_test.go") {
-			return err
-		}
-		source, err := os.ReadFile(file)
-		if err != nil || !strings.HasPrefix(string(source), "//go:build long\n") {
-			return err
-		}
-		var tests []string
-		for _, name := range function.FindAllStringSubmatch(string(source), -1) {
-			tests = append(tests, "`"+name[1]+"`")
-		}
-		if name, _ := filepath.Rel(dir, file); len(tests) > 0 {
-			rows = append(rows, "| `"+filepath.ToSlash(name)+"` | "+strings.Join(tests, ", ")+" |")
-		}
-		return nil
-	}))
-	slices.Sort(listed)
-	slices.Sort(rows)
-	is.Equal(listed, rows) // docs/testing.md must match the code
-}
