@@ -2,7 +2,7 @@
 const page = (text, link) => ({ text, link: '/' + link })
 
 export const sidebar = [
-  { text: 'Start', items: [page('Quick start', 'quick-start'), page('Comparison', 'comparison'), page('FAQ', 'faq'), page('Glossary', 'glossary')] },
+  { text: 'Start', items: [page('Quick start', 'quick-start'), page('Comparison', 'comparison'), page('Glossary', 'glossary')] },
   {
     text: 'Concepts',
     items: [
@@ -41,8 +41,7 @@ export const sidebar = [
       page('High availability', 'high-availability'),
       page('Logical replication, CDC, blue/green', 'logical-replication'),
       page('Backup and point-in-time restore', 'backup-and-restore'),
-      page('Personal data', 'personal-data'),
-      page('Erasure', 'erasure'),
+      page('Personal data and erasure', 'erasure'),
       page('On call', 'operating'),
       page('Metrics, traces and logs', 'observability'),
       page('Dashboard', 'dashboard'),
