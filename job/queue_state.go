@@ -40,7 +40,8 @@ type Slot struct {
 	Fence           int64     `json:"fence"`
 	Boot            string    `json:"pod_id"`
 	Pod             string    `json:"pod"`
-	Since           time.Time `json:"since"` // when the job was claimed
+	Since           time.Time `json:"since"`   // when the job was claimed
+	Fetched         bool      `json:"fetched"` // claimed ahead of a free slot; no start is recorded yet
 	CancelRequested bool      `json:"cancel_requested"`
 	Progress        *Progress `json:"progress"`
 }

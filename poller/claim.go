@@ -56,33 +56,29 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 		reserved[w.Lane] = w.N
 		w.Ahead = p.Ahead.Wants(p.Lanes.UnsharedSlots(w.Lane), longest, p.roundTrip) / len(wants)
 	}
-	defer func() {
-		for lane, n := range reserved {
-			p.Lanes.Release(lane, n)
-		}
-	}()
 	found, err := p.send(ctx, wants, short, reserved)
+	for lane, n := range reserved {
+		p.Lanes.Release(lane, n)
+	}
 	if err != nil {
 		return false, err
 	}
 	// A claim picks at most one isolated job, and may have passed over the jobs behind the others.
-	filled := slices.ContainsFunc(found.Jobs, func(c *store.Claimed) bool { return c.Isolated })
-	var exhausted []string
+	isolated := slices.ContainsFunc(found.Jobs, func(c *store.Claimed) bool { return c.Isolated })
+	var filled, exhausted []string
 	for _, w := range wants {
-		if !filled && found.In(w.Lane) < w.N {
+		if isolated || reserved[w.Lane] == 0 {
+			filled = append(filled, w.Lane)
+		} else if found.In(w.Lane) < w.N {
 			exhausted = append(exhausted, w.Lane)
 		}
-		filled = filled || reserved[w.Lane] == 0
 	}
 	if p.Lanes.Claimed(reserved, exhausted...) {
 		p.wakeForSlot()
 	}
-	left = filled || !p.Lanes.Covers(p.round.asked)
-	if filled || unasked == 0 {
-		return filled && p.Lanes.AnyFree(reserved), nil
-	}
-	p.round.open = p.Lanes.AnyFree(reserved)
-	return p.round.open, nil
+	left = len(filled) > 0 || !p.Lanes.Covers(p.round.asked)
+	p.round.open = len(filled) == 0 && unasked > 0
+	return p.round.open || slices.ContainsFunc(filled, p.Lanes.Free), nil
 }
 
 // send sends a claim, and starts the handlers of jobs for which slots are reserved. Jobs of the kinds in short may also be claimed ahead of

@@ -184,7 +184,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		pgtest.Wait(t, "the runner has applied the change, and no claim is in progress", func() bool {
-			is := len(r.pod.Lanes.Open()) == 0
+			is := !r.pod.Lanes.Free("default")
 			return is == paused && (!paused || claiming(r) == 0)
 		})
 	}

@@ -126,7 +126,10 @@ func podWith(name string, remote bool) string {
 	return name
 }
 
-// remarkOfSlot returns the most important information about a running job besides its slot.
+// remarkOfSlot returns the most important information about a claimed job besides its slot.
 func remarkOfSlot(j job.Slot) string {
+	if j.Fetched && !j.CancelRequested {
+		return "fetched"
+	}
 	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
 }

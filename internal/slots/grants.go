@@ -8,9 +8,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// turnFor is the time for which a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared
-// with the ten milliseconds that passing on a slot takes, but short enough for the waiting pods.
-const turnFor = 500 * time.Millisecond
+// turnFor is the time for which a pod may keep its last slot while other pods wait, in a lane with more pods than slots. Passing on a slot
+// takes two requests, which also delay the claims of both pods: about ten milliseconds, and a hundred on a busy server.
+const turnFor = 2 * time.Second
 
 // grant holds this pod's slots in a lane that has a limit across all pods. It is guarded by Lanes.mu.
 type grant struct {

@@ -75,27 +75,3 @@ func (l *Lanes) Covers(asked int) bool {
 	}
 	return asked >= open
 }
-
-// AnyFree reports whether a slot will be free once the given reservations have been released.
-func (l *Lanes) AnyFree(reserved map[string]int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	back := 0
-	for _, n := range reserved {
-		back += n
-	}
-	return l.total-l.used+back > 0
-}
-
-// Open returns the names of the lanes in which this pod can start a job now.
-func (l *Lanes) Open() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for _, name := range l.order {
-		if l.free(l.byName[name]) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}

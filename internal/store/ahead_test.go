@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -46,6 +47,30 @@ func TestClaimAheadJobSelection(t *testing.T) {
 		w.exec(`delete from trapeze.job_events`)
 		w.exec(`delete from trapeze.jobs`)
 	}
+}
+
+func TestStatusMarksFetchedJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain, plain)
+	podID := w.pod("a")
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 1, Ahead: 1}}, []string{"k"}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 2)
+	fetched := func() map[int64]bool {
+		status, err := view.ReadStatus(w.ctx(), w.Store)
+		w.is.NoErr(err)
+		marks := map[int64]bool{}
+		for _, j := range status.Running {
+			marks[j.Job] = j.Fetched
+		}
+		return marks
+	}
+	first, second := found.Jobs[0], found.Jobs[1]
+	w.is.Equal(fetched(), map[int64]bool{first.ID: false, second.ID: true})
+	_, err = store.NoteStarted(w.ctx(), w.Store, podID, []job.Lease{leaseOf(podID, second)}, []time.Time{time.Now()})
+	w.is.NoErr(err)
+	w.is.Equal(fetched(), map[int64]bool{first.ID: false, second.ID: false})
 }
 
 func TestClaimAheadSkipsLockedJob(t *testing.T) {
