@@ -10,6 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // The process that frees a subject's guard without giving it to another job, or parks a job because its subject is taken, admits the subject's next job. It does so in a
@@ -28,15 +29,36 @@ type subjects struct {
 
 // SubjectFreed notes that the guard of a subject is free, and SubjectTaken that a job waits for its subject. They do nothing for a job
 // without a subject. In a program that runs no jobs, and may exit at any time, they admit the next job before they return.
-func (p *Poller) SubjectFreed(kind, subject string) { p.noteSubject(kind, subject, false) }
-func (p *Poller) SubjectTaken(kind, subject string) { p.noteSubject(kind, subject, true) }
+func (p *Poller) SubjectFreed(kind, subject string) {
+	p.noteSubjects(false, store.Key{Kind: kind, Subject: subject})
+}
+func (p *Poller) SubjectTaken(kind, subject string) {
+	p.noteSubjects(true, store.Key{Kind: kind, Subject: subject})
+}
 
-func (p *Poller) noteSubject(kind, subject string, parked bool) {
-	if subject == "" || p.subjects.denied.Load() {
+// SubjectsFreed and SubjectsTaken do the same for the subjects of many jobs.
+func (p *Poller) SubjectsFreed(of []job.End)   { p.noteSubjects(false, keysOf(of)...) }
+func (p *Poller) SubjectsTaken(of []store.Key) { p.noteSubjects(true, of...) }
+
+func keysOf(ends []job.End) (keys []store.Key) {
+	for _, e := range ends {
+		keys = append(keys, store.Key{Kind: e.Kind, Subject: e.Subject})
+	}
+	return keys
+}
+
+func (p *Poller) noteSubjects(parked bool, keys ...store.Key) {
+	if p.subjects.denied.Load() {
 		return
 	}
-	p.subjects.add(store.Key{Kind: kind, Subject: subject}, parked)
-	if !p.subjects.running.Load() {
+	some := false
+	for _, k := range keys {
+		if k.Subject != "" {
+			some = true
+			p.subjects.add(k, parked)
+		}
+	}
+	if some && !p.subjects.running.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = p.Admit(ctx)
@@ -141,14 +163,29 @@ func (p *Poller) admitMissed(ctx context.Context) {
 
 // Admitted wakes the engines that can run jobs that have just been admitted.
 func (p *Poller) Admitted(jobs []store.AdmittedJob) {
-	elsewhere := false
+	if p.announce(jobs); len(jobs) > 0 {
+		p.Wake()
+	}
+}
+
+// announce wakes the other engines if this one cannot claim all the jobs that have just become pending. If it can, but other jobs take the slots
+// first, its next claim leaves jobs behind, and then wakes all pods.
+func (p *Poller) announce(jobs []store.AdmittedJob) {
+	if len(jobs) == 0 {
+		return
+	}
+	elsewhere, n := p.Closing.Load(), map[string]int{}
 	for _, j := range jobs {
 		p.Marks.Admitted(j)
-		elsewhere = elsewhere || len(jobs) > 1 || !p.Handled[j.Kind] || !p.Lanes.Free(j.Lane)
+		n[j.Lane]++
+		elsewhere = elsewhere || !p.Handled[j.Kind]
 	}
-	if elsewhere || p.Closing.Load() {
-		p.WakeAll()
-	} else if len(jobs) > 0 {
-		p.Wake()
+	if elsewhere || !p.Lanes.Free(n) {
+		for _, j := range jobs {
+			p.Late.Add(j.Lane, j.Priority, j.ReadyAt)
+		}
+		p.WakePeers()
+	} else {
+		p.escalates.Store(true)
 	}
 }

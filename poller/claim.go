@@ -12,6 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
+// escalateAfter is the delay between a claim that leaves jobs behind and the notification of all pods. In this time, short jobs free their slots for
+// the others.
+const escalateAfter = 10 * time.Millisecond
+
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away. The
 // changed argument reports whether more jobs may have become pending since the latest claim.
 func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err error) {
@@ -26,6 +30,7 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 		return false, err
 	}
 	p.renewMarks(ctx)
+	escalates := p.escalates.Swap(false)
 	p.backlog.claimBegins()
 	if !p.round.open || changed {
 		p.round = round{since: time.Now()}
@@ -35,10 +40,16 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 		if p.backlog.claimEnded(left) {
 			p.wakeForSlot()
 		}
-		if err == nil && !more {
-			if next, ok := p.turns.Claimed(left); ok {
-				p.member.PassOn(next)
-			}
+		switch {
+		case !escalates:
+		case err != nil || more:
+			p.escalates.Store(true)
+		case left:
+			time.AfterFunc(escalateAfter, func() {
+				if p.backlog.hasMore() {
+					p.member.Escalate()
+				}
+			})
 		}
 	}()
 	p.engine.FillSlots()
@@ -63,6 +74,9 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	if err != nil {
 		return false, err
 	}
+	if len(found.Jobs) > 0 {
+		p.turns.Found()
+	}
 	// A claim picks at most one isolated job, and may have passed over the jobs behind the others.
 	isolated := slices.ContainsFunc(found.Jobs, func(c *store.Claimed) bool { return c.Isolated })
 	var filled, exhausted []string
@@ -78,7 +92,7 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	}
 	left = len(filled) > 0 || !p.Lanes.Covers(p.round.asked)
 	p.round.open = len(filled) == 0 && unasked > 0
-	return p.round.open || slices.ContainsFunc(filled, p.Lanes.Free), nil
+	return p.round.open || slices.ContainsFunc(filled, func(lane string) bool { return p.Lanes.Free(map[string]int{lane: 1}) }), nil
 }
 
 // send sends a claim, and starts the handlers of jobs for which slots are reserved. Jobs of the kinds in short may also be claimed ahead of

@@ -46,8 +46,8 @@ type Member interface {
 	Claims(ctx context.Context, podID string) (held []store.Held, ok bool, err error)
 	// WakePeers wakes the process's other engines and the other pods, because there is work that this engine cannot take immediately.
 	WakePeers()
-	// PassOn passes a wake-up on to the next pods, because there are more jobs than this engine can take.
-	PassOn(fleet.Up)
+	// Escalate wakes every pod, because there are more jobs than the pods that claim first can take.
+	Escalate()
 	// MarkLimit returns how long low-water marks may stay valid, and a function that is called when they expire, to wake the engines that
 	// share them.
 	MarkLimit() (most time.Duration, wake func())
@@ -62,12 +62,13 @@ type Poller struct {
 	due      dueTimes
 	subjects subjects // whose next jobs must be admitted
 
-	look     atomic.Bool    // more jobs may have become pending since the latest claim
-	news     atomic.Bool    // more urgent jobs than those claimed ahead of time may have arrived
-	backlog  backlog        // whether the latest claim left jobs behind
-	turns    fleet.Turns    // this engine's turn to claim after a notification
-	renewing sync.WaitGroup // waits for reads of expired marks
-	missedAt time.Time      // when missed admissions were last searched for
+	look      atomic.Bool    // more jobs may have become pending since the latest claim
+	news      atomic.Bool    // more urgent jobs than those claimed ahead of time may have arrived
+	backlog   backlog        // whether the latest claim left jobs behind
+	turns     fleet.Turns    // when this engine claims after a notification
+	escalates atomic.Bool    // the next claim wakes all pods if it leaves jobs behind
+	renewing  sync.WaitGroup // waits for reads of expired marks
+	missedAt  time.Time      // when missed admissions were last searched for
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
@@ -115,18 +116,15 @@ func (p *Poller) Sweep(ctx context.Context) (more bool) {
 // promote makes jobs pending that have become due, and reports whether more are due.
 func (p *Poller) promote(ctx context.Context) (more bool) {
 	const most = 500
-	promoted, waiting, err := p.Store.Promote(ctx, most)
-	for _, k := range waiting {
-		p.SubjectTaken(k.Kind, k.Subject)
-	}
+	pending, waiting, err := p.Store.Promote(ctx, most)
+	p.SubjectsTaken(waiting)
 	if !p.went(ctx, promotionFailed, err) {
 		p.due.sweepAgain(true, false, time.Second)
-	} else if more = promoted == most; more {
+	} else if more = len(pending)+len(waiting) == most; more {
 		p.due.sweepAgain(true, false, 0)
 	}
-	if promoted > len(waiting) {
+	if p.announce(pending); len(pending) > 0 {
 		p.news.Store(true)
-		p.WakePeers() // claims have skipped these jobs while their rows were locked, and this pod may be unable to run them
 	}
 	return more
 }

@@ -37,8 +37,8 @@ func (p *Poller) recoverLapsed(ctx context.Context) error {
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
 		p.Ends.ReportAll(page.Ended)
+		p.SubjectsFreed(page.Ended)
 		for _, end := range page.Ended {
-			p.SubjectFreed(end.Kind, end.Subject)
 			if end.State == job.Failed {
 				crashed++
 			}

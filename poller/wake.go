@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/fleet"
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // WakePeers wakes the other engines of this process and the other pods, because there is work that this engine cannot take immediately.
@@ -50,9 +51,24 @@ func (p *Poller) wakeForSlot() {
 
 // Hear requests a promotion and a claim after a notification, once it is this engine's turn. An engine that holds or awaits slots of a limited lane claims
 // immediately, because other engines may be unable to run that lane's jobs.
-func (p *Poller) Hear(u fleet.Up) { p.turns.Hear(u, p.Lanes.HoldsOrAwaits(), p.WakeDue) }
+func (p *Poller) Hear(u fleet.Up) {
+	for lane, positions := range u.Late {
+		for priority, at := range positions {
+			p.Marks.Admitted(store.AdmittedJob{Lane: lane, Priority: priority, ReadyAt: at})
+		}
+	}
+	p.turns.Hear(u, p.Lanes.HoldsOrAwaits(), func(escalates bool) {
+		if escalates {
+			p.escalates.Store(true)
+		}
+		if !u.Left { // otherwise, the pods that heard of the new jobs have promoted them
+			p.due.parked(0)
+		}
+		p.Wake()
+	})
+}
 
-// HearsAll reports whether the engine must hear every notification instead of only those that other pods pass on.
+// HearsAll reports whether the engine must hear of all new jobs, instead of only those that other pods leave behind.
 func (p *Poller) HearsAll() bool { return p.turns.InFront() || p.Lanes.HoldsOrAwaits() }
 
 // Refill requests a claim if half of the jobs that were claimed ahead of time have started, and more jobs may be pending.
@@ -62,5 +78,5 @@ func (p *Poller) Refill() {
 	}
 }
 
-// SetPlace sets the identity's place among those that wake-ups are passed on to.
+// SetPlace sets the identity's place in the fleet.
 func (p *Poller) SetPlace(place fleet.Place) { p.turns.SetPlace(place) }

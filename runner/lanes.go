@@ -68,6 +68,7 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // a job's row was locked, or a job was submitted concurrently
 		}
+		a.pod.WakeAll() // for the jobs that the deletion itself has moved
 		done.Moved += moved
 		return done, a.finishCommand(ctx, err)
 	}

@@ -33,6 +33,38 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 	}
 }
 
+// Another process admits a job whose ready time lies before this pod's mark. Its notification lowers the mark.
+func TestAdmissionBehindLowWaterMark(t *testing.T) {
+	t.Parallel()
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
+	other, err := New(r.pod.Commands.Pool(), Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	future := map[string][]store.Mark{job.DefaultLane: {{Rank: -job.DefaultPriority, Since: time.Now().Add(time.Hour)}}}
+	r.pod.Marks.Apply(future, nil, time.Hour, time.Hour, r.pod.Wake)
+	var ids []int64
+	for range 2 {
+		made, err := other.Enqueue(t.Context(), Raw{Name: "k"}, Foreign(), Subject("s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, made.ID)
+	}
+	if _, err := other.Admin().Cancel(t.Context(), ids[0], "test"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+		j, err := other.Job(t.Context(), ids[1])
+		return err == nil && j.State == job.Succeeded
+	})
+	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
+		t.Errorf("waited %s, until the next poll", waited)
+	}
+}
+
 // If the database's history changes, the pod drops state that may depend on lost commits: granted slots and low-water marks.
 func TestGrantsAfterHistoryChange(t *testing.T) {
 	t.Parallel()

@@ -184,7 +184,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		pgtest.Wait(t, "the runner has applied the change, and no claim is in progress", func() bool {
-			is := !r.pod.Lanes.Free("default")
+			is := !r.pod.Lanes.Free(map[string]int{"default": 1})
 			return is == paused && (!paused || claiming(r) == 0)
 		})
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Eight pods are the front of the fleet and hear every notification. They are usually busy, so they pass notifications on, first to each
-// other and then to the rest.
+// Eight pods are the front of the fleet and hear every notification. They are busy, so they leave the jobs behind and notify all pods.
 func TestSinglePodWithFreeSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

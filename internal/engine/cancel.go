@@ -39,9 +39,9 @@ func (i *shared) cancelUnlocked(ctx context.Context, s *store.Store, ids []int64
 	i.Ends.ReportAll(c.Ended)
 	for _, end := range c.Ended {
 		i.Waiters.Seen(end.ID)
-		i.SubjectFreed(end.Kind, end.Subject)
 		seen(end.ID)
 	}
+	i.SubjectsFreed(c.Ended)
 	for _, l := range c.Asked {
 		i.CancelRun(l)
 		seen(l.JobID)

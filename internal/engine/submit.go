@@ -349,7 +349,8 @@ func (sub *submitter) insertThese(ctx context.Context, podID string, list []stor
 			case n.DelayMillis > 0:
 				places[n.ID] = store.PlacedParked
 			case n.Subject != "":
-				places[n.ID] = store.PlacedWaiting // or pending: the admission decides
+				places[n.ID] = store.PlacedWaiting // or pending, for which the callers do not wake the pods
+				sub.WakeAll()
 			default:
 				places[n.ID] = store.PlacedPending
 			}

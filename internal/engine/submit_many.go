@@ -30,11 +30,13 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
 	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
+	var taken []store.Key
 	for _, n := range rows {
 		if entered.Places[n.ID] == store.PlacedWaiting {
-			sub.SubjectTaken(n.Kind, n.Subject)
+			taken = append(taken, store.Key{Kind: n.Kind, Subject: n.Subject})
 		}
 	}
+	sub.SubjectsTaken(taken)
 	return idsOf(rows), nil
 }
 

@@ -7,11 +7,10 @@
 // listens on its channel. If every pod listened and claimed, a fleet of fifty would send fifty claims for each job. Instead, each pod knows
 // its position among the pods with the same kinds, and each notification carries a seed from which the pods compute whose turn it is:
 //
-//	the front, eight pods    two pods ──────────▶ claim at once
-//	                         └─ still jobs left? ──▶ notify the next two, which notify the other four
-//	                         the others ──────────▶ claim late
-//	the rest                 └─ still jobs left? ──▶ notified on another channel: eight, then sixteen, and so on
+//	new jobs      heard by the front, eight pods   two claim at once, the others a little later
+//	 └─ some left behind by the first of the two?
+//	jobs left     heard by all pods                eight claim at once, the others a little later
 //
-// The late claims find jobs that the first pods could not run, for example because those pods have just died. Notifications are only hints:
-// if one is lost, the next poll finds the job.
+// The later claims find jobs that the first pods could not run, for example because those pods have just died. Each pod sends fewer of them in
+// a larger fleet. Notifications are only hints: if one is lost, the next poll finds the job.
 package fleet

@@ -9,49 +9,46 @@ import (
 // of a notification takes a server-wide lock and signals every listening session. It is safe for concurrent use.
 type Sender struct {
 	every time.Duration
-	send  func(Up)
+	send  func()
 
 	sending sync.Mutex // held while a notification is sent
 
-	mu     sync.Mutex
-	next   *Up // the planned notification, or nil
-	timer  *time.Timer
-	latest time.Time
+	mu      sync.Mutex
+	planned bool
+	timer   *time.Timer
+	latest  time.Time
 }
 
 // NewSender returns a Sender that calls send for one notification at a time, at most once per interval.
-func NewSender(every time.Duration, send func(Up)) *Sender { return &Sender{every: every, send: send} }
+func NewSender(every time.Duration, send func()) *Sender { return &Sender{every: every, send: send} }
 
 // Send plans a notification, or merges it with the planned one. If wait is set, no notification is planned and none was sent during the
 // last interval, Send sends it before returning.
-func (s *Sender) Send(u Up, wait bool) {
+func (s *Sender) Send(wait bool) {
 	s.mu.Lock()
-	planned := s.next != nil
-	if !planned || u.Skip == 0 {
-		s.next = &u
-	}
 	pause := time.Until(s.latest.Add(s.every))
-	at := !planned && wait && pause <= 0
-	if !planned && !at {
-		s.timer = time.AfterFunc(pause, s.sendNext)
+	at := !s.planned && wait && pause <= 0
+	if !s.planned && !at {
+		s.timer = time.AfterFunc(pause, s.sendPlanned)
 	}
+	s.planned = true
 	s.mu.Unlock()
 	if at {
-		s.sendNext()
+		s.sendPlanned()
 	}
 }
 
-func (s *Sender) sendNext() {
+func (s *Sender) sendPlanned() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.mu.Lock()
-	next := s.next
-	if next != nil {
-		s.next, s.latest = nil, time.Now()
+	planned := s.planned
+	if planned {
+		s.planned, s.latest = false, time.Now()
 	}
 	s.mu.Unlock()
-	if next != nil {
-		s.send(*next)
+	if planned {
+		s.send()
 	}
 }
 
@@ -63,5 +60,5 @@ func (s *Sender) Flush() {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.sendNext()
+	s.sendPlanned()
 }

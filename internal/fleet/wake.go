@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"encoding/json"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -8,87 +9,63 @@ import (
 	"time"
 )
 
-// Interval is the minimum time between two claims caused by notifications, and between two notifications sent by a process. It merges a
-// burst of notifications into a single claim. RestInterval is the minimum time between two notifications that a process sends to the rest.
-const (
-	Interval     = 50 * time.Millisecond
-	RestInterval = time.Second
-)
+// Interval is the minimum time between two claims caused by notifications, and between two notifications of a sender. It merges a burst of
+// notifications into a single claim.
+const Interval = 40 * time.Millisecond
 
-// Front is the number of pods that hear every notification. It must be atOnce times a power of two, so that no notification is passed on to
-// pods of both the front and the rest.
+// Front is the number of pods that hear of new jobs. As many pods claim at once if jobs were left behind.
 const Front = 8
 
 const (
-	atOnce  = 2                     // number of pods that claim immediately
-	late    = 20 * time.Millisecond // time between two pods' late claims, which begin after one such time per pod with the same kinds
-	busyFor = 2 * Interval          // how long an engine must be busy before it notifies the rest, so that short jobs do not count
+	atOnce = 2                // number of pods that claim new jobs at once
+	step   = time.Millisecond // time between the later claims of two other pods
 )
 
-// Up is a notification that jobs may have become due. The zero value begins a new one.
+// Up is a notification that jobs may have become due.
 type Up struct {
-	Seed string // chooses the pod that comes first
-	Skip int    // number of pods, counting from the first, that have already claimed
+	Seed string    // chooses the pod that comes first
+	Late Positions // low-water marks must not hide jobs there
+	Left bool      // every pod hears it, because the pods that claim new jobs at once have left some behind
 }
 
-// ParseUp parses a notification's payload. Programs in other languages and earlier releases send empty payloads, for which the sender's
-// process id serves as the seed.
-func ParseUp(payload string, sender uint32) Up {
-	seed, skip, _ := strings.Cut(payload, "+")
+// ParseUp parses a notification: a seed, which may be followed by the result of [Late.Take]. Programs in other languages send empty payloads,
+// for which the sender's process id serves as the seed.
+func ParseUp(payload string, sender uint32, left bool) Up {
+	seed, late, _ := strings.Cut(payload, " ")
 	if seed == "" {
 		seed = strconv.FormatUint(uint64(sender), 10)
 	}
-	n, _ := strconv.Atoi(skip) // 0 if there is none
-	return Up{Seed: seed, Skip: max(n, 0)}
+	u := Up{Seed: seed, Left: left}
+	_ = json.Unmarshal([]byte(late), &u.Late) // most notifications have none
+	return u
 }
-
-// Payload returns the payload for [Parse]. It is empty for a new notification, whose seed the database chooses.
-func (u Up) Payload() string {
-	if u.Skip == 0 {
-		return u.Seed
-	}
-	return u.Seed + "+" + strconv.Itoa(u.Skip)
-}
-
-// ForRest reports whether the notification is meant only for pods outside the front.
-func (u Up) ForRest() bool { return u.Skip >= Front }
-
-// end returns how many pods will have claimed once the chosen pods have.
-func (u Up) end() int { return max(atOnce, 2*u.Skip) }
 
 // Place is a pod's position among the pods with the same kinds. Pods is their number, or 0 if the position is unknown.
 type Place struct{ Position, Pods int }
 
-// InFront reports whether the pod must hear every notification, because it is in the front or its position is unknown.
+// InFront reports whether the pod must hear of new jobs, because it is in the front or its position is unknown.
 func (at Place) InFront() bool { return at.Pods == 0 || at.Position < Front }
 
-// distance returns the number of pods whose turn comes before the given place's. The whole front comes before the rest.
-func (u Up) distance(at Place) int {
+// rank returns how many of the pods that hear the notification come before the one at the given position.
+func (u Up) rank(position, pods int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(u.Seed))
-	turned := func(position, pods int) int {
-		first := int(h.Sum64() % uint64(pods)) // #nosec G115 -- less than the number of pods
-		return ((position-first)%pods + pods) % pods
-	}
-	if front := min(Front, at.Pods); at.Position < front {
-		return turned(at.Position, front)
-	}
-	return Front + turned(at.Position-Front, max(at.Pods-Front, 1))
+	first := int(h.Sum64() % uint64(pods)) // #nosec G115 -- less than the number of pods
+	return (position + pods - first) % pods
 }
 
 // Turns decides when an engine claims. The zero value is ready to use. It is safe for concurrent use.
 type Turns struct {
-	mu     sync.Mutex
-	at     Place
-	due    time.Time // time of the planned claim; zero if none is planned
-	timer  *time.Timer
-	latest time.Time // when the engine last claimed for a notification
-	heard  *Up       // the latest notification since the last claim
-	turn   bool      // it was this engine's turn for the notification in heard
-	busy   time.Time // since when every claim has left jobs behind; zero if the latest claim left none
+	mu        sync.Mutex
+	at        Place
+	due       time.Time // time of the planned claim; zero if none is planned
+	escalates bool      // the argument of the planned claim
+	timer     *time.Timer
+	latest    time.Time // when the engine last claimed for a notification
+	found     bool      // a claim has found jobs since
 }
 
-// InFront reports whether the engine must hear every notification.
+// InFront reports whether the engine must hear of new jobs.
 func (t *Turns) InFront() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,23 +79,37 @@ func (t *Turns) SetPlace(at Place) {
 	t.at = at
 }
 
-// Hear plans a call to claim: immediately if it is the engine's turn or always is set, and late otherwise. If a call is already planned,
-// only the earlier of the two takes place.
-func (t *Turns) Hear(u Up, always bool, claim func()) {
+// Found records that a claim has found jobs. The engine then claims the next jobs left behind without the delay that depends on the fleet's size.
+func (t *Turns) Found() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.found = true
+}
+
+// Hear plans a call to claim for an engine that hears a notification. The first pods claim at once. The others claim a little later, in case the
+// first cannot, but less often in a larger fleet. If always is set, the engine claims at once. If a call is already planned, only the earlier of
+// the two takes place. The argument of the first pod's call for new jobs is true: it must notify all pods if it leaves jobs behind.
+func (t *Turns) Hear(u Up, always bool, claim func(escalates bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !u.Left && !always && !t.at.InFront() {
+		return // the pod hears of new jobs for another reason, such as a client that watches events
+	}
+	pods, first := t.at.Pods, Front
+	if !u.Left {
+		pods, first = min(pods, Front), atOnce
+	}
 	due := t.latest.Add(Interval)
-	if t.at.Pods > 0 {
-		d := u.distance(t.at)
-		turn, passed := d >= u.Skip && d < u.end(), u.ForRest() && t.at.InFront() // the front has already claimed
-		if passed && !always {
-			return
-		}
-		if !passed && (turn || !t.turn) {
-			t.heard, t.turn = &u, turn
-		}
-		if !turn && !always {
-			due = time.Now().Add(time.Duration(t.at.Pods+d) * late)
+	if pods > first && t.at.Position < pods {
+		rank := u.rank(t.at.Position, pods)
+		t.escalates = t.escalates || !u.Left && rank == 0
+		if rank >= first && !always {
+			if !u.Left || !t.found {
+				due = t.latest.Add(time.Duration(pods) * Interval) // together, these pods claim once per interval
+			}
+			if ranked := time.Now().Add(time.Duration(rank) * step); due.Before(ranked) {
+				due = ranked
+			}
 		}
 	}
 	if !t.due.IsZero() && !due.Before(t.due) {
@@ -134,35 +125,9 @@ func (t *Turns) Hear(u Up, always bool, claim func()) {
 			t.mu.Unlock()
 			return
 		}
-		t.due, t.latest = time.Time{}, time.Now()
+		escalates := t.escalates
+		t.due, t.escalates, t.latest, t.found = time.Time{}, false, time.Now(), false
 		t.mu.Unlock()
-		claim()
+		claim(escalates)
 	})
-}
-
-// Claimed records whether a claim left jobs behind that this engine cannot run now. If it is up to this engine to pass the notification on,
-// Claimed returns the notification to send. A busy engine passes on only the first notification, so that a busy fleet does not notify
-// itself endlessly. A busy engine in the front, however, keeps notifying the rest, which hears of new jobs only from the front.
-func (t *Turns) Claimed(left bool) (next Up, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	heard, turn, busy := t.heard, t.turn, t.busy
-	t.heard, t.turn = nil, false
-	switch {
-	case !left:
-		t.busy = time.Time{}
-	case heard != nil && busy.IsZero():
-		t.busy = time.Now()
-	}
-	switch {
-	case !left || heard == nil:
-		return Up{}, false
-	case turn && busy.IsZero():
-		next = Up{Seed: heard.Seed, Skip: heard.end()}
-	case t.at.InFront() && !busy.IsZero() && time.Since(busy) >= busyFor:
-		next = Up{Seed: heard.Seed, Skip: Front}
-	default:
-		return Up{}, false
-	}
-	return next, next.Skip < t.at.Pods
 }

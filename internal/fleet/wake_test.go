@@ -23,168 +23,121 @@ func turns(n int) []*fleet.Turns {
 	return pods
 }
 
-// claims delivers a notification to every pod, and returns how long each pod takes to claim.
-func claims(pods []*fleet.Turns, u fleet.Up, wait time.Duration) map[int]time.Duration {
+// claims delivers a notification to every pod. It returns how long each pod takes to claim, and the pods that notify all pods if jobs are left.
+func claims(pods []*fleet.Turns, u fleet.Up, wait time.Duration) (found map[int]time.Duration, tell []int) {
 	var mu sync.Mutex
-	found := map[int]time.Duration{}
+	found = map[int]time.Duration{}
 	heard := time.Now()
 	for i, pod := range pods {
-		pod.Hear(u, false, func() {
+		pod.Hear(u, false, func(escalates bool) {
 			mu.Lock()
 			defer mu.Unlock()
-			found[i] = time.Since(heard)
+			if found[i] = time.Since(heard); escalates {
+				tell = append(tell, i)
+			}
 		})
 	}
 	time.Sleep(wait)
 	synctest.Wait()
 	mu.Lock()
 	defer mu.Unlock()
-	return found
+	return found, tell
 }
 
-func TestImmediateAndDelayedClaims(t *testing.T) {
+func fresh(seed int) fleet.Up { return fleet.ParseUp(fmt.Sprint(seed), 0, false) }
+func left(seed int) fleet.Up  { return fleet.ParseUp(fmt.Sprint(seed), 0, true) }
+
+func TestNewJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		for _, n := range []int{1, 2, 3, 50} {
+		for _, n := range []int{1, 2, 3, 8, 50} {
 			chosen := map[int]bool{}
 			for seed := range 200 {
-				at := claims(turns(n), fleet.ParseUp(fmt.Sprint(seed), 0), 0)
+				at, _ := claims(turns(n), fresh(seed), 0)
 				is.Equal(len(at), min(n, 2))
 				for pod := range at {
 					chosen[pod] = true
 				}
 			}
 			is.Equal(len(chosen), min(n, fleet.Front)) // each pod of the front gets a turn
-			at := claims(turns(n), fleet.ParseUp("1", 0), time.Hour)
-			is.Equal(len(at), n)
+			at, tell := claims(turns(n), fresh(1), time.Hour)
+			is.Equal(len(at), min(n, fleet.Front)) // the others in the front claim soon, in case the first are dead
 			for _, after := range at {
-				is.True(after == 0 || after >= time.Duration(n)*20*time.Millisecond && after < time.Duration(n)*40*time.Millisecond)
+				is.True(after <= 7*time.Millisecond)
 			}
-		}
-	})
-}
-
-// Engines that cannot take all jobs pass the notification on until every pod has claimed exactly once.
-func TestForwardedNotification(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		pods := turns(50)
-		total := map[int]int{}
-		u, sent, forRest := fleet.ParseUp("777", 0), 0, 0
-		for more := true; more; sent++ {
-			more = false
-			rest := u.ForRest()
-			if rest {
-				forRest++
-			}
-			for pod := range claims(pods, u, 0) {
-				is.Equal(rest, pod >= fleet.Front) // all pods whose turn it is also hear the notification
-				total[pod]++
-				if next, ok := pods[pod].Claimed(true); ok {
-					u, more = fleet.ParseUp(next.Payload(), 0), true
-				}
-			}
-			time.Sleep(fleet.Interval)
-		}
-		is.Equal(sent, 6)    // 2, 2, 4, 8, 16 and 18 pods
-		is.Equal(forRest, 3) // for 8, 16 and 18 pods
-		is.Equal(len(total), 50)
-		for _, n := range total {
-			is.Equal(n, 1)
-		}
-	})
-}
-
-func TestBusyPodForwardedNotification(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		pod := &fleet.Turns{}
-		pod.SetPlace(fleet.Place{Position: 0, Pods: 3})
-		passesOn := func(left bool) bool {
-			for seed := 0; ; seed++ { // until it is the pod's turn
-				u := fleet.ParseUp(fmt.Sprint(seed), 0)
-				if len(claims([]*fleet.Turns{pod}, u, fleet.Interval)) > 0 {
-					_, ok := pod.Claimed(left)
-					return ok
-				}
-			}
-		}
-		is.True(passesOn(true))
-		is.True(!passesOn(true))
-		is.True(!passesOn(false))
-		is.True(passesOn(true))
-	})
-}
-
-func TestNotificationsAmongBusyPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		pods := turns(50)
-		var sent atomic.Int32
-		var notify func(u fleet.Up)
-		notify = func(u fleet.Up) {
-			for _, pod := range pods {
-				pod.Hear(u, false, func() {
-					if next, ok := pod.Claimed(true); ok {
-						sent.Add(1)
-						go notify(next)
-					}
-				})
-			}
-		}
-		for seed := range 3 {
-			notify(fleet.ParseUp(fmt.Sprint(seed), 0))
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			is.True(sent.Load() <= int32(seed+1)*60)
-		}
-	})
-}
-
-// The rest of the fleet hears of new jobs only from the front. A busy pod of the front therefore keeps notifying the rest, and loses no
-// notification.
-func TestBusyFrontPodNotifications(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		for _, c := range []struct {
-			position, pods int
-			told           bool
-		}{{0, 8, false}, {0, 9, true}, {7, 9, true}, {8, 9, false}, {0, 50, true}, {8, 50, false}, {49, 50, false}} {
-			pod, left := &fleet.Turns{}, func() bool { return true }
-			pod.SetPlace(fleet.Place{Position: c.position, Pods: c.pods})
-			var told atomic.Int32
-			rest := fleet.NewSender(fleet.RestInterval, func(fleet.Up) { told.Add(1) })
-			hear := func(seed int) {
-				pod.Hear(fleet.ParseUp(fmt.Sprint(seed), 0), false, func() {
-					if next, ok := pod.Claimed(left()); ok && next.ForRest() {
-						is.Equal(next.Skip, fleet.Front)
-						rest.Send(next, false)
-					}
-				})
-				time.Sleep(100 * time.Millisecond)
-				synctest.Wait()
-			}
-			for seed := range 1000 { // 100 s
-				hear(seed)
-			}
-			if !c.told {
-				is.Equal(told.Load(), int32(0))
+			if n <= 2 {
+				is.Equal(len(tell), 0) // all pods have claimed
 				continue
 			}
-			is.True(told.Load() >= 45 && told.Load() <= 101)
-			before := told.Load()
-			hear(1)
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			is.True(told.Load() > before) // even though the rest was notified less than a second ago
-			before = told.Load()
-			claimed := 0
-			left = func() bool { claimed++; return claimed%2 == 0 } // the pod is busy only for an instant
-			for seed := range 100 {
-				hear(seed)
-			}
-			is.Equal(told.Load(), before)
+			is.Equal(len(tell), 1)
+			is.Equal(at[tell[0]], time.Duration(0))
 		}
+	})
+}
+
+func TestJobsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		for _, n := range []int{1, 3, 8, 50} {
+			chosen := map[int]bool{}
+			for seed := range 200 {
+				at, _ := claims(turns(n), left(seed), 0)
+				is.Equal(len(at), min(n, fleet.Front))
+				for pod := range at {
+					chosen[pod] = true
+				}
+			}
+			is.Equal(len(chosen), n)
+			at, tell := claims(turns(n), left(1), time.Hour)
+			is.Equal(len(at), n)
+			is.Equal(len(tell), 0) // each pod has claimed
+			for _, after := range at {
+				is.True(after <= 50*time.Millisecond)
+			}
+		}
+	})
+}
+
+// Every pod that hears a steady stream of notifications claims, but the number of claims does not grow with the number of pods.
+func TestNotificationStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		for _, n := range []int{8, 50, 400} {
+			for _, up := range []func(int) fleet.Up{fresh, left} {
+				pods, first := turns(n), int32(2)
+				if up(1).Left {
+					first = fleet.Front
+				}
+				total := make([]atomic.Int32, n)
+				for seed := range 250 {
+					for i, pod := range pods {
+						pod.Hear(up(seed), false, func(bool) { total[i].Add(1) })
+					}
+					time.Sleep(fleet.Interval)
+				}
+				var sum int32
+				for i := range total {
+					is.True(total[i].Load() > 0 == (up(1).Left || i < fleet.Front))
+					sum += total[i].Load()
+				}
+				is.True(sum <= 250*(first+1)+int32(n))
+			}
+		}
+	})
+}
+
+// A pod that finds jobs left behind claims for each notification, even if it never comes first.
+func TestJobsFoundInStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		pod := turns(50)[49]
+		var n atomic.Int32
+		for range 250 {
+			pod.Hear(left(3), false, func(bool) { n.Add(1); pod.Found() })
+			time.Sleep(2 * fleet.Interval)
+			synctest.Wait()
+		}
+		is.Equal(n.Load(), int32(250))
 	})
 }
 
@@ -192,13 +145,41 @@ func TestUnknownPositionOrLimitedLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		for seed := range 50 {
-			u := fleet.ParseUp(fmt.Sprint(seed), 0)
-			is.Equal(len(claims([]*fleet.Turns{{}}, u, 0)), 1)
-			sharing := turns(50)[7]
-			var claimed atomic.Bool
-			sharing.Hear(u, true, func() { claimed.Store(true) })
+			at, tell := claims([]*fleet.Turns{{}}, fresh(seed), 0)
+			is.Equal(len(at), 1)
+			is.Equal(len(tell), 0)
+			for _, up := range []fleet.Up{fresh(seed), left(seed)} {
+				for _, sharing := range []*fleet.Turns{turns(50)[7], turns(50)[9]} {
+					var claimed atomic.Bool
+					sharing.Hear(up, true, func(bool) { claimed.Store(true) })
+					synctest.Wait()
+					is.True(claimed.Load())
+				}
+			}
+		}
+	})
+}
+
+// A notification that arrives while a claim is planned does not make the pod forget that it must notify all pods.
+func TestMergedClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		for seed := range 50 {
+			pods := turns(50)
+			_, tell := claims(pods, fresh(seed), 0)
+			var told atomic.Int32
+			claim := func(escalates bool) {
+				if escalates {
+					told.Add(1)
+				}
+			}
+			is.Equal(len(tell), 1)
+			pods[tell[0]].Hear(fresh(seed), false, claim)
+			pods[tell[0]].Hear(left(seed), true, claim)
+			pods[tell[0]].Hear(fresh(seed+1), false, claim)
+			time.Sleep(time.Second)
 			synctest.Wait()
-			is.True(claimed.Load())
+			is.Equal(told.Load(), int32(1))
 		}
 	})
 }
@@ -209,73 +190,64 @@ func TestNotificationBurst(t *testing.T) {
 		var near, far atomic.Int32
 		pods := turns(50)
 		for range 1000 { // 10 s
-			pods[0].Hear(fleet.ParseUp("1", 0), true, func() { near.Add(1) })
-			pods[9].Hear(fleet.Up{Seed: "1", Skip: 64}, false, func() { far.Add(1) }) // never its turn
+			pods[0].Hear(fresh(1), true, func(bool) { near.Add(1) })
+			pods[9].Hear(fresh(1), false, func(bool) { far.Add(1) })
 			time.Sleep(10 * time.Millisecond)
 		}
-		is.True(near.Load() >= 190 && near.Load() <= 201)
-		is.True(far.Load() >= 5 && far.Load() <= 10)
+		most := int32(10*time.Second/fleet.Interval) + 1
+		is.True(near.Load() > most*9/10 && near.Load() <= most)
+		is.Equal(far.Load(), int32(0)) // it hears new jobs for another reason, such as a client that watches
 	})
 }
 
-func TestForeignNotificationPayloads(t *testing.T) {
+func TestForeignNotificationPayload(t *testing.T) {
 	is := is.New(t)
-	is.Equal(fleet.ParseUp("", 4711), fleet.Up{Seed: "4711"}) // from a program in another language
-	is.Equal(fleet.ParseUp("9+4", 1), fleet.Up{Seed: "9", Skip: 4})
-	for _, odd := range []string{"9+", "9+x", "9+-3", "9+99999999999999999999"} {
-		u := fleet.ParseUp(odd, 1)
-		is.Equal(u.Seed, "9")
-		is.True(u.Skip >= 0)
+	is.Equal(fleet.ParseUp("", 4711, false), fleet.Up{Seed: "4711"}) // from a program in another language
+	is.Equal(fleet.ParseUp("9", 1, true), fleet.Up{Seed: "9", Left: true})
+}
+
+func TestPositionsInNotification(t *testing.T) {
+	is := is.New(t)
+	var l fleet.Late
+	is.Equal(l.Take(), "")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	l.Add("default", 10, at.Add(time.Second))
+	l.Add("default", 10, at)
+	l.Add("default", 10, at.Add(time.Second))
+	l.Add("a lane", -3, at)
+	payload := "9" + l.Take()
+	is.Equal(fleet.ParseUp(payload, 1, false), fleet.Up{Seed: "9", Late: fleet.Positions{"default": {10: at}, "a lane": {-3: at}}})
+	is.Equal(l.Take(), "")
+	for i := range 1000 {
+		l.Add(fmt.Sprint(i), 10, at)
 	}
+	is.Equal(l.Take(), "") // too long for a notification
+	is.Equal(l.Take(), "")
 }
 
 func TestSenderNotificationMerging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		var sent []fleet.Up
-		s := fleet.NewSender(fleet.Interval, func(u fleet.Up) { sent = append(sent, u) })
+		var sent atomic.Int32
+		s := fleet.NewSender(fleet.Interval, func() { sent.Add(1) })
 		s.Flush() // sends nothing, and does not delay the first notification
-		s.Send(fleet.Up{}, true)
-		is.Equal(len(sent), 1) // sent before Send returned
+		s.Send(true)
+		is.Equal(sent.Load(), int32(1)) // sent before Send returned
 		for range 100 {
-			s.Send(fleet.Up{}, true)
+			s.Send(true)
 		}
-		is.Equal(len(sent), 1)
-		s.Send(fleet.Up{Seed: "1", Skip: 2}, false) // does not replace the new notification
+		is.Equal(sent.Load(), int32(1))
 		time.Sleep(fleet.Interval)
 		synctest.Wait()
-		is.Equal(sent[1:], []fleet.Up{{}})
-		s.Send(fleet.Up{Seed: "1", Skip: 2}, false)
-		s.Send(fleet.Up{}, false) // replaces the passed-on notification, because it reaches more pods
+		is.Equal(sent.Load(), int32(2))
+		s.Send(false)
 		s.Flush()
-		is.Equal(sent[2:], []fleet.Up{{}})
+		is.Equal(sent.Load(), int32(3))
 		s.Flush()
-		is.Equal(len(sent), 3)
+		is.Equal(sent.Load(), int32(3))
 		time.Sleep(time.Hour)
-		s.Send(fleet.Up{}, false)
+		s.Send(false)
 		synctest.Wait()
-		is.Equal(len(sent), 4)
-	})
-}
-
-// A claim without a notification, such as one at the end of a job, also shows that the pod is no longer busy.
-func TestBusyPodOutOfJobs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		pod := &fleet.Turns{}
-		pod.SetPlace(fleet.Place{Position: 0, Pods: 3})
-		passesOn := func() bool {
-			for seed := 0; ; seed++ { // until it is the pod's turn
-				if len(claims([]*fleet.Turns{pod}, fleet.ParseUp(fmt.Sprint(seed), 0), fleet.Interval)) > 0 {
-					_, ok := pod.Claimed(true)
-					return ok
-				}
-			}
-		}
-		is.True(passesOn())
-		is.True(!passesOn())
-		_, ok := pod.Claimed(false)
-		is.True(!ok)
-		is.True(passesOn())
+		is.Equal(sent.Load(), int32(4))
 	})
 }

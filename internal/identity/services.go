@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -33,6 +34,7 @@ type Services struct {
 	Clock      *Clock          // the database's clock
 	Journal    *journal.Writer // writes events and progress
 	Holders    *Holders
+	Late       *fleet.Late // for the next notification
 }
 
 // NewServices returns the Services of a process that uses the given pools. heldFor limits a statement's time behind a pooler while its caller
@@ -40,7 +42,7 @@ type Services struct {
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, heldFor time.Duration, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks telemetry.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
-		Tracing: telemetry.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), Holders: &Holders{}, Clock: &Clock{},
+		Tracing: telemetry.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), Holders: &Holders{}, Clock: &Clock{}, Late: &fleet.Late{},
 	}
 	main.BoundHolders(s.Holders.IsInside, heldFor)
 	s.Ends = telemetry.NewReporter(metrics, hooks, log, s.Damped)

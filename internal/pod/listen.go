@@ -24,7 +24,7 @@ type listener struct {
 	wake context.CancelFunc      // interrupts the wait for a notification; nil if there is no session
 	asks []func(*pgx.Conn) error // functions to call on the session
 	gone error                   // why there is no session
-	all  bool                    // whether the session hears every notification, or only those for the rest of the fleet
+	all  bool                    // whether the session hears every notification, or only those for all pods
 	idle int                     // number of heartbeats since the pod last had to hear every notification
 }
 
@@ -167,7 +167,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		_ = conn.Close(closing)
 	}()
 	if !p.opts.Disabled { // otherwise only maintenance uses the session
-		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.RestChannel()}.Sanitize()); err != nil {
+		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.AllChannel()}.Sanitize()); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
 		if err := p.hear(ctx, conn); err != nil {
@@ -210,8 +210,8 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 }
 
 // hearsAll reports whether the pod must hear every notification, for the sake of its own engine, a remote worker, another engine or a
-// client that watches events. Other pods hear only notifications that the front of the fleet passes on, because reading one costs a pod
-// about 0.1 ms of CPU time (ADR 0046). The cost to the database is the same in both cases.
+// client that watches events. Other pods hear only of jobs that the front of the fleet has left behind, because reading a notification costs a
+// pod about 0.1 ms of CPU time (ADR 0046). The cost to the database is the same in both cases.
 func (p *Pod) hearsAll() bool {
 	all := p.HearsAll() || p.Feed.Watched() || p.laneEngines.listen()
 	p.sessions().Each(func(e *engine.Engine) { all = all || e.HearsAll() })
@@ -253,7 +253,7 @@ func (p *Pod) notified(note *pgconn.Notification) {
 		p.sessions().Each(func(e *engine.Engine) { e.HearSlots(podID, lane) })
 		return
 	}
-	up := fleet.ParseUp(note.Payload, note.PID)
+	up := fleet.ParseUp(note.Payload, note.PID, note.Channel == p.Commands.AllChannel())
 	p.Feed.Wake()
 	p.Hear(up)
 	p.laneEngines.hear(up)
@@ -270,28 +270,22 @@ func (p *Pod) requestHeartbeats() {
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).Wake)
 	p.laneEngines.wake()
-	p.notifyPods(fleet.Up{})
+	p.notify(p.front)
 }
 
-// notifyPods sends a wake-up to the other pods. In a program that only submits jobs and may exit at any time, notifyPods does not return
-// until the wake-up has been sent. Wake-ups in quick succession are merged, and [Pod.Run] and [Pod.Close] send any delayed wake-up before
-// they return.
-func (p *Pod) notifyPods(u fleet.Up) {
-	if p.NotificationsDisabled() {
-		return
+// notify sends a wake-up to other pods. In a program that only submits jobs and may exit at any time, notify does not return until the
+// wake-up has been sent. Wake-ups in quick succession are merged, and [Pod.Run] and [Pod.Close] send any delayed wake-up before they return.
+func (p *Pod) notify(pods *fleet.Sender) {
+	if !p.NotificationsDisabled() {
+		pods.Send(!p.runs.Load())
 	}
-	to := p.front
-	if u.ForRest() {
-		to = p.rest
-	}
-	to.Send(u, !p.runs.Load())
 }
 
 // sendWakeUp notifies the other pods. It does so in a separate transaction, because the commit of a notification takes a server-wide lock.
-func (p *Pod) sendWakeUp(u fleet.Up) {
+func (p *Pod) sendWakeUp(channel string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if err := p.Commands.NotifyNext(ctx, p.Commands.Pool(), u); err != nil {
+	if err := store.NotifyLate(ctx, p.Commands.Pool(), channel, p.Late.Take()); err != nil {
 		p.Log.DebugContext(ctx, "could not wake peers", telemetry.Err, p.DBError(err)) // a poll finds the jobs
 	}
 }

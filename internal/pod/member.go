@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
@@ -59,7 +58,7 @@ func (m podMember) HistoryChanged() {
 
 func (m podMember) WakePeers() { m.p.notifyOthers() }
 
-func (m podMember) PassOn(u fleet.Up) { m.p.notifyPods(u) }
+func (m podMember) Escalate() { m.p.notify(m.p.all) }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	if outbox.IsEngine(claim.Pod) {

@@ -39,7 +39,7 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	backlogs    backlogs
 	collecting  sync.Mutex
-	front, rest *fleet.Sender // notify the front of the fleet and the rest (see package fleet)
+	front, all  *fleet.Sender // notify the front of the fleet of new jobs, and all pods of jobs left behind (see package fleet)
 	runs        atomic.Bool   // whether Run is running, and heartbeats are being sent
 
 	pass  slowPass    // searches for orphaned claims
@@ -101,7 +101,8 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		listener: listener{gone: errors.New("not open yet")}, pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.front, p.rest = fleet.NewSender(fleet.Interval, p.sendWakeUp), fleet.NewSender(fleet.RestInterval, p.sendWakeUp)
+	p.front = fleet.NewSender(fleet.Interval, func() { p.sendWakeUp(p.Commands.Channel()) })
+	p.all = fleet.NewSender(fleet.Interval, func() { p.sendWakeUp(p.Commands.AllChannel()) })
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Submitter = newSubmitter(p)
 	p.maintenance = newMaintenance(p)
@@ -153,7 +154,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	})
 	die()
 	life.Wait()
-	p.rest.Flush()
+	p.all.Flush()
 	p.front.Flush() // for example for jobs that were handed back
 	p.writeLastStats(ctx)
 	p.leave(ctx)

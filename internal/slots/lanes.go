@@ -142,11 +142,17 @@ func (l *Lanes) Reserve(name string) bool {
 	return true
 }
 
-// Free reports whether another job may start in a lane on this pod.
-func (l *Lanes) Free(name string) bool {
+// Free reports whether the given numbers of jobs may start in lanes on this pod.
+func (l *Lanes) Free(jobs map[string]int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.free(l.byName[name]) > 0
+	total := 0
+	for name, n := range jobs {
+		if total += n; total > l.total-l.used || l.free(l.byName[name]) < n {
+			return false
+		}
+	}
+	return true
 }
 
 // UnsharedSlots returns how many of a lane's jobs this pod may run concurrently, regardless of the jobs that are running now. It returns 0

@@ -33,8 +33,9 @@ func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Durat
 // that the pod does not handle. As long as complete reads are fast, there are no marks. The zero value is ready to use. Marks is safe for
 // concurrent use.
 //
-// A mark may hide a job that appears later with an older ready time, because it was handed back, recovered, admitted by another pod, or
-// submitted by a long transaction. Marks are therefore valid for a limited time, after which everything is reread.
+// A mark may hide a job that appears later with an older ready time, because it was handed back, recovered, or submitted by a long transaction.
+// Marks are therefore valid for a limited time, after which everything is reread. The notification of an admission lowers the marks of the
+// pods that hear it.
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*lowWater

@@ -49,7 +49,7 @@ func TestClaimSkipsFullLane(t *testing.T) {
 	if len(wants) != 1 || wants[0].Lane != "free" {
 		t.Error(wants)
 	}
-	if l.Free("free") {
+	if l.Free(map[string]int{"free": 1}) {
 		t.Error("a job may start although the claim above holds all slots")
 	}
 }

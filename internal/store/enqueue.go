@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -97,7 +96,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 	var placed []placedRow
 	batch := &pgx.Batch{}
 	if wake {
-		batch.Queue(notifySQL, s.Channel())
+		batch.Queue(notifySQL, s.Channel(), "")
 	}
 	if len(list) == 1 && list[0].plain() {
 		if err := queue(batch, s, scanPlaced, enqueueOneFreeSQL, list[0].submissionArgs(nil), &placed); err != nil {
@@ -198,7 +197,7 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 // from which package fleet chooses the pods that claim first. All notifications in a transaction are identical, so PostgreSQL sends only
 // one.
 const (
-	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text)`
+	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text || $2)`
 	notifyThisSQL = `select pg_notify($1, $2)`
 )
 
@@ -216,30 +215,23 @@ func AssignSubmission(ctx context.Context, s *Store, db DB, key string, id int64
 // Channel returns the name of this schema's wake-up channel, to which all programs send their notifications.
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
-// RestChannel returns the name of the channel on which every pod listens. A wake-up is sent there if the pods that it reached first leave
-// some of the work (see package fleet).
-func (db *Database) RestChannel() string { return db.schema + "_wake_rest" }
+// AllChannel returns the name of the channel on which every pod listens. A wake-up is sent there if the pods that claimed first have left
+// jobs behind (see package fleet).
+func (db *Database) AllChannel() string { return db.schema + "_wake_all" }
 
-// Notify begins a new wake-up in the caller's transaction.
+// Notify wakes pods for new jobs when the caller's transaction commits.
 func (db *Database) Notify(ctx context.Context, tx DB) error {
-	return db.NotifyNext(ctx, tx, fleet.Up{})
+	return NotifyLate(ctx, tx, db.Channel(), "")
 }
 
-// NotifyNext sends a wake-up in the caller's transaction. The zero value begins a new one.
-func (db *Database) NotifyNext(ctx context.Context, tx DB, u fleet.Up) (err error) {
-	switch {
-	case u.Seed == "":
-		_, err = tx.Exec(ctx, notifySQL, db.Channel())
-	case u.ForRest():
-		_, err = tx.Exec(ctx, notifyThisSQL, db.RestChannel(), u.Payload())
-	default:
-		_, err = tx.Exec(ctx, notifyThisSQL, db.Channel(), u.Payload())
-	}
+// NotifyLate notifies the pods that listen on a channel. late is the result of [fleet.Late.Take].
+func NotifyLate(ctx context.Context, tx DB, channel, late string) error {
+	_, err := tx.Exec(ctx, notifySQL, channel, late)
 	return err
 }
 
 // NotifySettings sends a wake-up that makes all pods reload the lane, pod and queue settings.
 func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
-	_, err := tx.Exec(ctx, notifyThisSQL, db.RestChannel(), Settings)
+	_, err := tx.Exec(ctx, notifyThisSQL, db.AllChannel(), Settings)
 	return err
 }

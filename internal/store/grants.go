@@ -169,7 +169,7 @@ func SettleSlots(ctx context.Context, s *Store, podID string, asks []Ask, kinds 
 	for i, a := range asks {
 		lanes[i], keeps[i], wishes[i], used[i] = a.Lane, int4(a.Keep), int4(a.Wish), int4(a.Used)
 	}
-	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"pod", podID}, {"lanes", lanes}, {"keeps", keeps}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"channel", s.RestChannel()}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
+	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"pod", podID}, {"lanes", lanes}, {"keeps", keeps}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"channel", s.AllChannel()}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}
@@ -195,7 +195,7 @@ returning l.name`)
 
 // VoidSlots revokes the slots of closed pods whose jobs have been recovered, notifies all pods, and returns the slots' lanes.
 func VoidSlots(ctx context.Context, s *Store, podIDs []string) ([]string, error) {
-	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"pods", podIDs}, {"channel", s.RestChannel()}})
+	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"pods", podIDs}, {"channel", s.AllChannel()}})
 	if err != nil {
 		return nil, fmt.Errorf("revoke slots: %w", err)
 	}

@@ -78,11 +78,11 @@ func (w *world) slotsHeard() func() []string {
 	conn, err := w.pool.Acquire(w.ctx())
 	w.is.NoErr(err)
 	w.t.Cleanup(conn.Release)
-	_, err = conn.Exec(w.ctx(), "listen "+w.RestChannel())
+	_, err = conn.Exec(w.ctx(), "listen "+w.AllChannel())
 	w.is.NoErr(err)
 	return func() (pods []string) {
 		for {
-			w.exec(`select pg_notify($1, 'end')`, w.RestChannel())
+			w.exec(`select pg_notify($1, 'end')`, w.AllChannel())
 			for {
 				note, err := conn.Conn().WaitForNotification(w.ctx())
 				w.is.NoErr(err)
@@ -216,7 +216,7 @@ func TestLateSlotRequest(t *testing.T) {
 	late := w.Asked().Add(1) // this request returns two slots, and arrives late
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
 	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("pod", a, "lanes", []string{"default"},
-		"keeps", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "channel", w.RestChannel(), "asked", late))
+		"keeps", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "channel", w.AllChannel(), "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots

@@ -146,9 +146,9 @@ func prunesPods() operation {
 func promotes(limit int) operation {
 	return in(fmt.Sprintf("promote %d", limit),
 		func(ctx context.Context, s *store.Store) (promoted, error) {
-			n, waiting, err := s.Promote(ctx, limit)
+			pending, waiting, err := s.Promote(ctx, limit)
 			sortKeys(waiting)
-			return promoted{n, waiting}, err
+			return promoted{len(pending) + len(waiting), waiting}, err
 		},
 		func(m *model) (promoted, error) { return m.Promote(limit), nil })
 }

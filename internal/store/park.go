@@ -98,19 +98,26 @@ with due as materialized (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.promoted' from moved
 )
-select case when admitted then '' else kind end, subject from moved`)
+select admitted, subject, kind, lane, priority, run_after from moved`)
 
-// Promote makes at most limit due parked jobs pending, and returns how many it has read. It also returns the subjects of those that now wait for
+// Promote reads at most limit due parked jobs, and returns those that are now pending. It also returns the subjects of those that now wait for
 // their subject; call [Store.AdmitParked] for them.
-func (s *Store) Promote(ctx context.Context, limit int) (n int, waiting []Key, err error) {
-	moved, err := run(ctx, s, pgx.RowToStructByPos[Key], promoteSQL, args{{"limit", limit}})
-	if err != nil {
-		return 0, nil, fmt.Errorf("promote: %w", err)
+func (s *Store) Promote(ctx context.Context, limit int) (pending []AdmittedJob, waiting []Key, err error) {
+	type row struct {
+		Admitted bool
+		Subject  string
+		AdmittedJob
 	}
-	for _, k := range moved {
-		if k.Kind != "" {
-			waiting = append(waiting, k)
+	moved, err := run(ctx, s, pgx.RowToStructByPos[row], promoteSQL, args{{"limit", limit}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("promote: %w", err)
+	}
+	for _, r := range moved {
+		if r.Admitted {
+			pending = append(pending, r.AdmittedJob)
+		} else {
+			waiting = append(waiting, Key{Kind: r.Kind, Subject: r.Subject})
 		}
 	}
-	return len(moved), waiting, nil
+	return pending, waiting, nil
 }

@@ -227,7 +227,7 @@ func (m *meters) during(ctx context.Context, do func() error) (s spent, err erro
 	}
 	s.notes = all - heard
 	err = m.pool.QueryRow(ctx, `select sum(calls)::float8, coalesce(sum(calls) filter (where query like '%pg_notify%'), 0)::float8,
-			coalesce(sum(calls) filter (where query like 'with picked%'), 0)::float8,
+			coalesce(sum(calls) filter (where query like '%picked as materialized%'), 0)::float8,
 			coalesce(sum(total_exec_time + total_plan_time) filter (where query like 'with beat%') / sum(calls) filter (where query like 'with beat%'), 0)::float8
 		from pg_stat_statements where dbid = (select oid from pg_database where datname = current_database()) and query not like '%pg_stat_%'`).
 		Scan(&s.statements, &s.wakes, &s.claims, &s.beat)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -79,7 +78,7 @@ func (m member) WakePeers() {
 	m.host.pod.WakePeers()
 }
 
-func (m member) PassOn(u fleet.Up) { m.host.pod.Member.PassOn(u) }
+func (m member) Escalate() { m.host.pod.Member.Escalate() }
 
 func (m member) Cancel(claim job.Lease, why job.Reason) { m.host.pod.Member.Cancel(claim, why) }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
@@ -202,7 +201,7 @@ func (m member) WakePeers() {
 	m.s.pod.WakePeers()
 }
 
-func (member) PassOn(fleet.Up) {}
+func (member) Escalate() {}
 
 func (m member) Cancel(claim job.Lease, why job.Reason) { m.s.pod.Member.Cancel(claim, why) }
 
