@@ -136,7 +136,9 @@ func (g *grant) beaten(b store.Lane, used int) {
 	switch unused := g.held > used; {
 	case b.Slots == nil:
 		*g = grant{}
-	case b.Over && (g.held > 0 || g.state == asked):
+	case b.Over && g.state == over && g.held == 0 && b.Held > used:
+		g.state = returning // a reply was lost
+	case b.Over && (g.held > 0 || g.state == asked || g.state == over):
 		g.state = over
 	case g.state == over:
 		g.ask()

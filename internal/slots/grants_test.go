@@ -70,6 +70,8 @@ func TestGrantStateTable(t *testing.T) {
 		{"heartbeat: over the limit", in(holding, 2), beat(store.Lane{Held: 2, Over: true}), over, 2, true},
 		{"heartbeat: still over the limit", in(over, 2), beat(store.Lane{Held: 2, Over: true}), over, 2, false},
 		{"heartbeat: over during a request", in(asked, 0), beat(store.Lane{Over: true}), over, 0, true},
+		{"heartbeat: still over during a request", in(over, 0), beat(store.Lane{Over: true}), over, 0, false},
+		{"heartbeat: still over after a lost reply", in(over, 0), beat(store.Lane{Held: 2, Over: true}), returning, 0, true},
 		{"heartbeat: within the limit again", in(over, 2), beat(store.Lane{Held: 2}), asking, 0, true},
 		{"heartbeat: jobs without a slot", in(idle, 0), beat(store.Lane{}), asking, 0, true},
 		{"heartbeat during a request", in(asked, 2), beat(store.Lane{Held: 1, Wanted: true}), asked, 2, false},
