@@ -111,7 +111,7 @@ func (c *Submitter) prepare(ctx context.Context, tx pgx.Tx, list []decision) ([]
 // enqueueWithin inserts jobs within a savepoint, so that the transaction can continue after a rejection.
 func (c *Submitter) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		_, err := store.EnqueueIn(ctx, c.o.Store, tx, jobs)
+		_, err := store.EnqueueIn(ctx, c.o.Store, tx, jobs, false)
 		return err
 	})
 }

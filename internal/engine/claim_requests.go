@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"github.com/trapeze-run/trapeze/internal/routine"
@@ -13,42 +12,18 @@ import (
 // MaxStackBytes is the maximum size of a stack that a pod returns.
 const MaxStackBytes = 64 << 10
 
-// requests answers the claim requests delivered by the latest heartbeat.
-type requests struct {
-	*shared
-	some routine.Signal
-	mu   sync.Mutex
-	list []store.ClaimRequest
-}
-
-func (r *requests) set(list []store.ClaimRequest) {
-	if len(list) == 0 {
-		return
-	}
-	r.mu.Lock()
-	r.list = list
-	r.mu.Unlock()
-	r.some.Set()
-}
-
-func (r *requests) get() []store.ClaimRequest {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.list
-}
-
-// run answers claim requests until ctx ends. It runs on a separate goroutine, because a heartbeat must not wait for stacks. Unanswered
-// requests are redelivered by the next heartbeat.
-func (r *requests) run(ctx context.Context) {
+// answerRequests answers claim requests until ctx ends. It runs on a separate goroutine, because a heartbeat must not wait for stacks.
+// Unanswered requests are redelivered by the next heartbeat.
+func (e *Engine) answerRequests(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.some:
-		}
-		for _, asked := range r.get() {
-			if err := r.answer(ctx, asked); err != nil {
-				r.Log.DebugContext(ctx, "could not answer an operator's request, retrying with the next heartbeat", telemetry.JobID, asked.JobID, telemetry.Err, r.DBError(err))
+		case list := <-e.asked:
+			for _, asked := range list {
+				if err := e.answer(ctx, asked); err != nil {
+					e.Log.DebugContext(ctx, "could not answer an operator's request, retrying with the next heartbeat", telemetry.JobID, asked.JobID, telemetry.Err, e.DBError(err))
+				}
 			}
 		}
 	}
@@ -57,8 +32,8 @@ func (r *requests) run(ctx context.Context) {
 // answer answers a request. If the claim has not started yet, the request remains unanswered until a later heartbeat. So does a new
 // priority if the next steps may already have been built with the old priority; once the run has ended, the operator's command changes
 // those steps itself.
-func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
-	run := r.Runs.Find(asked.JobID, asked.Fence)
+func (e *Engine) answer(ctx context.Context, asked store.ClaimRequest) error {
+	run := e.Runs.Find(asked.JobID, asked.Fence)
 	if run == nil {
 		return nil
 	}
@@ -78,7 +53,7 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	default:
 		return nil // a type of request that only later releases support
 	}
-	return store.AnswerRequest(ctx, r.Commands, asked.ID, text)
+	return store.AnswerRequest(ctx, e.Commands, asked.ID, text)
 }
 
 // StackOf returns the stack of the goroutine that is running a handler. The argument holds that goroutine's number, or 0 before the handler

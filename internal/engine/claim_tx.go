@@ -51,8 +51,8 @@ func (l *claimTx) run(ctx context.Context, run *Run, pool *pgxpool.Pool, do func
 	stop := context.AfterFunc(l.alive, cancel)
 	defer stop()
 	select {
-	case run.tx.turn <- struct{}{}:
-		defer func() { <-run.tx.turn }()
+	case run.turn <- struct{}{}:
+		defer func() { <-run.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -199,30 +199,32 @@ func (l *claimTx) before(ctx context.Context, run *Run, tx pgx.Tx, end end) erro
 func (l *claimTx) readBack(ctx context.Context, run *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = l.alive
-		defer func() {
-			if !committed {
-				l.Unknown.Raise() // in case it was committed after all, a later search finds the next step in the table
-			}
-		}()
 	}
-	for backoff := routine.NewBackoff(); ; {
-		writes, held, unread := store.Settled(ctx, l.Store, run.Lease)
-		is := false
-		if unread == nil && !held && ended != nil {
-			is, unread = ended(ctx)
+	held, gone := false, false
+	err = l.untilKnown(ctx, lost, func(ctx context.Context) (is bool, err error) {
+		var writes int
+		writes, held, err = store.Settled(ctx, l.Store, run.Lease)
+		if is = held && writes >= number; err == nil && !held && ended != nil {
+			is, err = ended(ctx)
 		}
-		switch {
-		case unread == nil && (is || held && writes >= number):
-			l.Damped.Over(ctx, commitNotKnown)
-			return true, nil
-		case unread == nil && held:
-			return false, lost
-		case unread == nil, ended != nil && run.IsLost():
-			return false, fmt.Errorf("commit under the lease of job %d: %w", run.Lease.JobID, job.ErrLeaseLost)
+		if gone = err == nil && !held || ended != nil && run.IsLost(); gone || err == nil {
+			return is, nil
 		}
-		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, run.Lease.JobID, telemetry.Err, l.DBError(unread))
-		if !backoff.Wait(ctx) {
-			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
-		}
+		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, run.Lease.JobID, telemetry.Err, l.DBError(err))
+		return false, err
+	}, nil, nil)
+	switch {
+	case err == nil:
+		l.Damped.Over(ctx, commitNotKnown)
+		return true, nil
+	case ended != nil:
+		l.Unknown.Raise() // in case it was committed after all, a later search finds the next step in the table
 	}
+	switch {
+	case gone:
+		return false, fmt.Errorf("commit under the lease of job %d: %w", run.Lease.JobID, job.ErrLeaseLost)
+	case held:
+		return false, lost
+	}
+	return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 }

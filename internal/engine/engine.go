@@ -5,6 +5,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/identity"
 	"github.com/trapeze-run/trapeze/internal/routine"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/poller"
 )
 
@@ -18,7 +19,7 @@ type Engine struct {
 
 	history   historySeen    // the database history that heartbeats have reported
 	comparing routine.Signal // requests a comparison of the claims with the table
-	asked     *requests
+	asked     chan []store.ClaimRequest
 	Following following
 	reread    routine.Signal // requests an immediate heartbeat after a change in the settings of lanes, pods or the queue
 	hurry     chan struct{}  // closed to cut a drain's grace period short
@@ -37,7 +38,7 @@ func New(s identity.Services, o identity.Options, m member) *Engine {
 	x.intake = &submitter{shared: i, start: x.startInserted}
 	x.fanOuts = &fanOuts{shared: i, intake: x.intake, Unsettled: unsettled{some: routine.NewSignal()}}
 	return &Engine{
-		shared: i, submitter: x.intake, executor: x, fanOuts: x.fanOuts, asked: &requests{shared: i, some: routine.NewSignal()},
+		shared: i, submitter: x.intake, executor: x, fanOuts: x.fanOuts, asked: make(chan []store.ClaimRequest, 1),
 		reread: routine.NewSignal(), hurry: make(chan struct{}), comparing: routine.NewSignal(),
 	}
 }

@@ -68,7 +68,7 @@ func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 	}{}
 	run := &both.Run
 	run.Job, run.Ended = work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name, Writer: &both.writer}, make(chan struct{})
-	run.loss.lost, run.tx.turn = make(chan struct{}), make(chan struct{}, 1)
+	run.loss.lost, run.turn = make(chan struct{}), make(chan struct{}, 1)
 	run.cancel, run.done = func(error) {}, func() {}
 	both.writer = writer{run, x.leases}
 	run.Events.Init(x.Journal, journaled{run})
@@ -78,15 +78,22 @@ func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 
 // startInserted runs a job that was started on insert. The caller has already reserved a slot in its lane.
 func (x *executor) startInserted(podID string, n store.NewJob) bool {
-	now := time.Now()
+	run := x.newStarted(n, podID, time.Now())
+	if run != nil {
+		x.workers.Give(run)
+	}
+	return run != nil
+}
+
+// newStarted is like NewRun, for a job that was started on insert. committed is the time at which this was known.
+func (x *executor) newStarted(n store.NewJob, podID string, committed time.Time) *Run {
 	run := x.NewRun(startedOnInsert(n, x.Clock.Now()), podID)
 	if run == nil {
 		x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
-		return false
+		return nil
 	}
-	run.handed = now
-	x.workers.Give(run)
-	return true
+	run.handed = committed
+	return run
 }
 
 // runClaim runs a claimed job. If the job's outcome is written in a separate transaction, runClaim also runs the next step. After a group
@@ -300,7 +307,7 @@ func (x *executor) concludeError(run *Run, err, cause error) {
 		}
 		x.Log.WarnContext(run.Ctx, "job failed and will be retried", append(run.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
 			telemetry.Err, e.Error)...)
-		err := x.park(run, wait, store.Retry{Started: run.started(), Message: e.Error, Class: e.Class, Code: e.Code})
+		err := x.retry(run, wait, store.Retry{Started: run.started(), Message: e.Error, Class: e.Class, Code: e.Code})
 		if err == nil {
 			run.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			x.Ends.ReportRetry(endOf(run, e, job.Pending))

@@ -50,12 +50,7 @@ func (x *executor) fanOut(run *Run, o *work.Outcome) (*Run, error) {
 			return c.FannedOut, err
 		}})
 	}
-	err = write()
-	for try := 0; x.Store.IDTaken(err) && try < idTries; try++ {
-		if err = x.renumberNext(run, each(f.Children)...); err == nil {
-			err = write()
-		}
-	}
+	err = x.withFreeIDs(run, write(), each(f.Children), write)
 	if errors.Is(err, store.ErrNoToken) {
 		return nil, &heldError{store.ErrNoToken}
 	}
@@ -157,30 +152,25 @@ func (s *shared) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, e
 			return
 		}
 		after, part := 0, ""
-		for parts := false; ; {
-			var page []view.BranchEnd
-			var err error
-			if parts {
-				page, err = admin.Parts(ctx, s.Commands, id, part, branchPage)
-			} else {
-				page, err = view.Branches(ctx, s.Commands, w.PipelineID, id, after, branchPage)
-			}
-			if err != nil {
-				yield(job.Branch{}, s.DBError(err))
-				return
-			}
-			for _, b := range page {
-				if !yield(branchOf(b), nil) {
+		for _, read := range []func() ([]view.BranchEnd, error){
+			func() ([]view.BranchEnd, error) {
+				return view.Branches(ctx, s.Commands, w.PipelineID, id, after, branchPage)
+			},
+			func() ([]view.BranchEnd, error) { return admin.Parts(ctx, s.Commands, id, part, branchPage) },
+		} {
+			for more := true; more; {
+				page, err := read()
+				if err != nil {
+					yield(job.Branch{}, s.DBError(err))
 					return
 				}
-				after, part = b.No, b.Part
-			}
-			switch {
-			case len(page) == branchPage:
-			case parts:
-				return
-			default:
-				parts = true
+				for _, b := range page {
+					if !yield(branchOf(b), nil) {
+						return
+					}
+					after, part = b.No, b.Part
+				}
+				more = len(page) == branchPage
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (u *unsettled) add(ids ...int64) {
 	u.mu.Lock()
 	u.ids = append(u.ids, ids...)
 	u.mu.Unlock()
-	u.hint()
+	u.some.Set()
 }
 
 // CheckAll requests a pass over all fan-outs that the database lists as unsettled.
@@ -39,10 +39,6 @@ func (u *unsettled) CheckAll() {
 	u.mu.Lock()
 	u.all = true
 	u.mu.Unlock()
-	u.hint()
-}
-
-func (u *unsettled) hint() {
 	u.some.Set()
 }
 
@@ -178,25 +174,27 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 			defer func() { f.InFlight.Remove(next.ID) }()
 		}
 	}
-	ended, ok, err := f.Store.EndWaiting(ctx, podID, e)
-	for try := 0; e.Next != nil && f.Store.IDTaken(err) && try < idTries; try++ {
-		if err = f.intake.renumber(ctx, f.intake.ownPool(), e.Next); err == nil {
-			ended, ok, err = f.Store.EndWaiting(ctx, podID, e)
-		}
+	var ended store.EndedWaiting
+	send := func() (err error) {
+		ended, ok, err = f.Store.EndWaiting(ctx, podID, e)
+		return err
+	}
+	if err = send(); e.Next != nil {
+		err = f.intake.withFreeIDs(ctx, nil, []*store.NewJob{e.Next}, err, send)
 	}
 	if err == nil {
 		err = failpoint.Hit(failpoint.WaitingEnded)
 	}
 	switch {
 	case store.Unknown(err):
-		ended, ok, err = f.readWaitingBack(ctx, podID, e)
+		ended, ok, err = f.readWaitingBack(ctx, podID, e, err)
 	case store.Refused(err):
 		// The next step cannot be stored, so fail the job.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
 		e.Error = job.Storable("could not store the next step: "+err.Error(), 1000)
 		next := e.Next
 		e.Next = nil
-		ended, ok, err = f.Store.EndWaiting(ctx, podID, e)
+		err = send()
 		e.Next = next
 	}
 	if reserved && !(err == nil && ok && ended.Next == store.PlacedRunning && f.intake.start(podID, *e.Next)) {
@@ -230,34 +228,31 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	return more, true, nil
 }
 
-// readWaitingBack finds out, after a lost reply, whether a waiting job was finished. If the outcome remains unknown, the next heartbeat
-// reports the job again.
-func (f *fanOuts) readWaitingBack(ctx context.Context, podID string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
+// readWaitingBack finds out, after a lost reply, whether a waiting job was finished. If it was not, or the outcome remains unknown, the next
+// heartbeat reports the job again.
+func (f *fanOuts) readWaitingBack(ctx context.Context, podID string, e store.Ending, lost error) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
 	if e.Next != nil {
 		child = e.Next.ID
 	}
-	for backoff := routine.NewBackoff(); backoff.Wait(ctx); {
+	read := false
+	err = f.untilKnown(ctx, lost, func(ctx context.Context) (bool, error) {
 		found, err := f.Store.ClaimOutcomes(ctx, podID, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: podID}}, []int64{child}, false)
-		if err != nil {
-			continue
-		}
 		at := found[e.ID]
-		if at.State == nil {
-			if e.Next != nil && e.Next.Starts {
-				f.Unknown.Raise() // if the statement still commits, the next step belongs to this pod without its knowledge
-			}
-			return store.EndedWaiting{}, false, nil
-		}
-		ended.Here = at.ByFinish
-		ended.OffBalance = e.Group // checking a fan-out that is already settled is cheap
-		if ended.Next = store.PlacedPending; at.NextRunning {
+		read, ok = err == nil, at.State != nil
+		ended = store.EndedWaiting{Next: store.PlacedPending, Here: at.ByFinish, OffBalance: e.Group} // checking a settled fan-out is cheap
+		if at.NextRunning {
 			ended.Next = store.PlacedRunning
 		}
-		return ended, true, nil
+		return ok, err
+	}, nil, nil)
+	if !ok {
+		f.Unknown.Raise() // if the statement still commits, the next step may belong to this pod without its knowledge
 	}
-	f.Unknown.Raise()
-	return store.EndedWaiting{}, false, context.Cause(ctx)
+	if read {
+		err = nil
+	}
+	return ended, ok, err
 }
 
 // stepAfter builds the row of the step that follows a waiting job. It returns nil if there is none.
@@ -272,14 +267,14 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 		next.Subject = &w.Subject
 	}
 	if _, heard, _ := f.Lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
-		lane, _, err := view.LaneFor(ctx, f.Commands, s.Kind, "", w.Lane)
+		lane, _, err := view.LaneFor(ctx, f.Commands, nil, s.Kind, "", w.Lane)
 		if err != nil {
 			return nil, err
 		}
 		next.Lane = lane
 	}
 	if s.Lane != "" {
-		if _, err := f.intake.laneOf(ctx, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
+		if _, err := f.intake.LaneAsking(ctx, nil, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
 			f.Log.WarnContext(ctx, "the lane of a join was deleted: using the parent's lane", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
 			next.Lane = w.Lane
 		} else if err != nil {

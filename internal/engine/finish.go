@@ -74,14 +74,16 @@ func (x *executor) concludeFlush(w *flush) *Run {
 	if child := next; child != nil {
 		defer func() { x.InFlight.Remove(child.ID) }()
 	}
-	for try := 0; next != nil && x.Store.IDTaken(err) && try < idTries; try++ {
-		if err = x.renumberNext(run, next); err == nil {
-			ended, err = x.flusher.writeEnd(run, e)
-		}
+	write := func() error {
+		ended, err = x.flusher.writeEnd(run, e)
+		return err
+	}
+	if next != nil {
+		err = x.withFreeIDs(run, err, []*store.NewJob{next}, write)
 	}
 	if store.Untranslatable(err) && e.Error != "" {
 		e.Error = store.ASCII(e.Error, job.MaxErrorBytes)
-		ended, err = x.flusher.writeEnd(run, e)
+		_ = write()
 	}
 	if err != nil && store.Refused(err) {
 		// The handler's outcome cannot be stored, so fail the job.
@@ -90,7 +92,7 @@ func (x *executor) concludeFlush(w *flush) *Run {
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, Subject: e.Subject, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
-		ended, err = x.flusher.writeEnd(run, e)
+		_ = write()
 	}
 	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a revoked
 	// privilege. Until then, the job stays running and keeps its slot.
@@ -99,7 +101,7 @@ func (x *executor) concludeFlush(w *flush) *Run {
 		if !backoff.Wait(x.leases.alive) {
 			break
 		}
-		ended, err = x.flusher.writeEnd(run, e)
+		_ = write()
 	}
 	return x.finished(run, next, e, ended, err)
 }
@@ -136,9 +138,7 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 	}
 	var child *Run
 	if ended.ChildRunning {
-		if child = x.NewRun(startedOnInsert(*next, x.Clock.Now()), run.Lease.Pod); child == nil {
-			x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
-		}
+		child = x.newStarted(*next, run.Lease.Pod, committed)
 	}
 	if next.Starts {
 		x.Lanes.Stepped(run.Claimed.Lane, next.Lane, child != nil)
@@ -146,19 +146,13 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 			x.slotFree(run.Claimed.Lane)
 		}
 	}
-	if !ended.ChildRunning {
-		if ended.State == job.Succeeded {
-			x.SubjectTaken(next.Kind, next.Subject) // the step may wait for its subject
-			if next.DelayMillis > 0 {
-				x.WakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
-			} else {
-				x.WakeAll()
-			}
+	if !ended.ChildRunning && ended.State == job.Succeeded {
+		x.SubjectTaken(next.Kind, next.Subject) // the step may wait for its subject
+		if next.DelayMillis > 0 {
+			x.WakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
+		} else {
+			x.WakeAll()
 		}
-		return nil
-	}
-	if child != nil {
-		child.handed = committed
 	}
 	return child
 }

@@ -18,10 +18,9 @@ import (
 )
 
 // groups finishes runs whose handlers queued statements. Runs that finish concurrently share a transaction on the host's pool. A group
-// commits only if every statement succeeds. If the database rejects a group because of one statement, the group is sent again without that
-// run or, if other jobs of its kind are likely to fail too, without any run of that kind. If no particular statement failed, for example at
-// COMMIT, the group is split in half. The excluded runs, and runs that have lost their claim or have a cancel request, are left to
-// [executor.finishAlone].
+// commits only if every statement succeeds. The runs of a group that the database has rejected, and runs that have lost their claim or have a
+// cancel request, are left to [executor.finishAlone]. If other jobs of the kind whose statement was rejected are likely to fail too, jobs of that
+// kind share no commit for a while.
 type groups struct {
 	*flusher
 	off     bool // grouping is disabled: with the simple protocol, a single string may contain several statements
@@ -98,61 +97,31 @@ func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	ended, culprit, err := g.finish(ctx, group)
 	_ = g.DBError(err)
-	_, byServer := errors.AsType[*pgconn.PgError](err)
-	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
-	switch {
-	case err == nil:
-		var written []*flush
-		for _, w := range group {
-			if end, ok := ended[w.ending.ID]; ok {
-				w.ended = end
-				written = append(written, w)
-			} else {
-				g.answer(w, store.Ended{}, errAlone)
-			}
-		}
-		g.afterFlush(written)
-	case store.Unknown(err):
-		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
-			g.refused(culprit.run.Claimed.Kind) // this member's statement delayed the other members
-		}
+	if culprit != nil && (delayed(err) || !store.Transient(err) && !store.Unknown(err)) {
+		g.refused(culprit.run.Claimed.Kind) // other jobs of its kind may fail in the same way
+	}
+	if store.Unknown(err) {
 		for _, w := range group {
 			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group need not wait
 		}
-	case (byServer || unsent) && culprit != nil:
-		g.writeWithout(ctx, group, culprit, err)
-	case (byServer || unsent) && len(group) > 1:
-		half := len(group) / 2
-		g.writeGroup(ctx, group[:half])
-		g.writeGroup(ctx, group[half:])
-	default:
-		for _, w := range group {
+		return
+	}
+	var written []*flush
+	for _, w := range group {
+		if end, ok := ended[w.ending.ID]; ok {
+			w.ended = end
+			written = append(written, w)
+		} else {
 			g.answer(w, store.Ended{}, errAlone)
 		}
 	}
+	g.afterFlush(written)
 }
 
-// writeWithout writes a group without the member whose statement failed. If other jobs of the same kind may fail in the same way, it
-// excludes them too, and jobs of that kind are committed separately for a while.
-func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
-	alone := func(w *flush) bool { return w == culprit }
+// delayed reports whether the statement that failed with err has delayed the other members of its group.
+func delayed(err error) bool {
 	pg, _ := errors.AsType[*pgconn.PgError](err)
-	if waited := pg != nil && (pg.Code == "55P03" || pg.Code == "57014"); waited || !store.Transient(err) {
-		kind := culprit.run.Claimed.Kind
-		g.refused(kind)
-		alone = func(w *flush) bool { return w.run.Claimed.Kind == kind }
-	}
-	var rest []*flush
-	for _, w := range group {
-		if alone(w) {
-			g.answer(w, store.Ended{}, errAlone)
-		} else {
-			rest = append(rest, w)
-		}
-	}
-	if len(rest) > 0 {
-		g.writeGroup(ctx, rest)
-	}
+	return errors.Is(err, context.DeadlineExceeded) || pg != nil && (pg.Code == "55P03" || pg.Code == "57014")
 }
 
 // finish commits a group. The culprit is the member whose statement failed, or nil if none did.

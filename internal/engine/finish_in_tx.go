@@ -35,10 +35,8 @@ func (x *executor) finishAlone(w *flush) (*Run, error) {
 		})
 	}
 	err := write()
-	for try := 0; next != nil && x.Store.IDTaken(err) && try < idTries; try++ {
-		if err = x.renumberNext(run, next); err == nil {
-			err = write()
-		}
+	if next != nil {
+		err = x.withFreeIDs(run, err, []*store.NewJob{next}, write)
 	}
 	if err == nil {
 		return x.finished(run, next, w.ending, w.ended, nil), nil

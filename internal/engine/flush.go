@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"time"
 
@@ -46,7 +45,7 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// send sends a batch until the outcome of every member is known. It keeps splitting a rejected batch, so that an invalid member does not
+// send sends a batch until the outcome of every member is known. It keeps halving a rejected batch, so that an invalid member does not
 // affect the others. After a lost reply, it reads the outcome back and never assumes one.
 func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	for backoff := routine.NewBackoff(); len(batch) > 0; {
@@ -84,11 +83,11 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 		}
 		switch {
 		case store.Refused(err) && len(batch) > 1:
-			var sent sync.WaitGroup
-			for part := range split(batch) {
-				sent.Go(func() { f.send(ctx, pod, part) })
-			}
-			sent.Wait()
+			half := len(batch) / 2
+			var first sync.WaitGroup
+			first.Go(func() { f.send(ctx, pod, batch[:half]) })
+			f.send(ctx, pod, batch[half:])
+			first.Wait()
 			return
 		case store.Refused(err) || !store.Transient(err) && !store.Unknown(err):
 			for _, w := range batch {
@@ -106,38 +105,20 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// split splits a rejected batch into at least two parts of similar weight. The culprit is most likely a large completion, which a split by
-// weight isolates quickly.
-func split(batch []*flush) iter.Seq[[]*flush] {
-	var whole int
-	for _, w := range batch {
-		whole += w.weight()
-	}
-	share := whole / flushParts
-	return func(yield func([]*flush) bool) {
-		for len(batch) > 0 {
-			n, weight := 1, batch[0].weight()
-			for ; n < len(batch) && weight+batch[n].weight() <= share; n++ {
-				weight += batch[n].weight()
-			}
-			if !yield(batch[:n]) {
-				return
-			}
-			batch = batch[n:]
-		}
-	}
-}
-
 // heldFor is the typical time for which another pod's claim locks the row of a job that is being finished. The claim has an older snapshot,
-// and locks the row before noticing that the job is running.
-const heldFor = 2 * time.Millisecond
+// and locks the row before noticing that the job is running. A completion is resent up to resends times before its state is read. The first
+// such read on a connection costs several milliseconds for planning.
+const (
+	heldFor = 2 * time.Millisecond
+	resends = 3
+)
 
 // missed handles completions that the statement skipped. Most likely, another transaction has briefly locked their rows, so they are sent
-// once more before their state is read. Otherwise, the claim is lost, or an earlier attempt whose reply was lost has finished the job.
+// again before their state is read. Otherwise, the claim is lost, or an earlier attempt whose reply was lost has finished the job.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {
-		if w.tries == 0 {
+		if w.tries < resends {
 			f.putBack([]*flush{w})
 		} else {
 			asked = append(asked, w)
@@ -153,28 +134,10 @@ func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)
 		w.tries = min(w.tries+1, 10)
-		f.hold(w, wait)
-	}
-}
-
-// hold queues a completion after a delay. If the flusher closes first, hold answers the completion with an error.
-func (f *flusher) hold(w *flush, wait time.Duration) {
-	f.mu.Lock()
-	closed := f.closed
-	if !closed {
-		if f.held == nil {
-			f.held = map[*flush]*time.Timer{}
-		}
-		f.held[w] = time.AfterFunc(wait, func() {
-			f.mu.Lock()
-			delete(f.held, w)
-			f.mu.Unlock()
+		go func() {
+			routine.Sleep(f.alive, wait)
 			f.put(w)
-		})
-	}
-	f.mu.Unlock()
-	if closed {
-		f.answer(w, store.Ended{}, errStopped)
+		}()
 	}
 }
 

@@ -30,7 +30,6 @@ type flusher struct {
 	writing int           // number of batches in flight
 	landing chan struct{} // closed when the last batch in flight has been written; nil if there is none
 	slow    int           // number of slow batches in flight
-	held    map[*flush]*time.Timer
 	closed  bool
 }
 
@@ -38,7 +37,6 @@ const (
 	Flushers    = 2
 	flushAtMost = 500
 	flushBeside = 32                   // with this many queued completions, a second batch starts during the first
-	flushParts  = 8                    // number of parts of a rejected batch, sent concurrently
 	flushSlow   = 5 * time.Millisecond // a batch that takes longer is slow
 )
 
@@ -99,17 +97,13 @@ func (f *flusher) put(w *flush) {
 		return
 	}
 	if wanted {
-		f.hint()
+		f.some.Set()
 	}
 }
 
 // wanted reports whether another batch should be written now. The caller must hold mu.
 func (f *flusher) wanted() bool {
 	return len(f.queue) > 0 && (f.writing == f.slow || len(f.queue) >= flushBeside) && f.writing < Flushers
-}
-
-func (f *flusher) hint() {
-	f.some.Set()
 }
 
 // take removes a batch from the queue if one should be written now. If yet another batch should be written, take signals a worker.
@@ -128,7 +122,7 @@ func (f *flusher) take() []*flush {
 		f.landing = make(chan struct{})
 	}
 	if f.wanted() {
-		f.hint()
+		f.some.Set()
 	}
 	return batch
 }
@@ -145,7 +139,7 @@ func (f *flusher) watched(write func()) {
 		slow = true
 		f.slow++
 		if f.wanted() {
-			f.hint()
+			f.some.Set()
 		}
 	})
 	write()
@@ -184,12 +178,6 @@ func (f *flusher) close() {
 	f.closed = true
 	left := f.queue
 	f.queue = nil
-	for w, timer := range f.held {
-		if timer.Stop() {
-			left = append(left, w)
-		}
-	}
-	f.held = nil
 	f.mu.Unlock()
 	for _, w := range left {
 		f.answer(w, store.Ended{}, errStopped)

@@ -76,9 +76,9 @@ func (x *executor) checkLane(run *Run, kind, lane string) error {
 		return nil
 	}
 	return x.persist(run, func(ctx context.Context) error {
-		_, err := x.intake.laneOf(ctx, kind, lane)
+		_, err := x.intake.LaneAsking(ctx, nil, kind, lane)
 		return err
-	})
+	}, nil)
 }
 
 // newIDs reserves ids for a run's next steps. It retries as long as this pod holds the claim.
@@ -86,13 +86,20 @@ func (x *executor) newIDs(run *Run, n int) (ids []int64, err error) {
 	err = x.persist(run, func(ctx context.Context) (err error) {
 		ids, err = x.Store.NewIDs(ctx, n)
 		return err
-	})
+	}, nil)
 	return ids, err
 }
 
-// renumberNext calls renumber for a run's next steps. It retries as long as this pod holds the claim.
-func (x *executor) renumberNext(run *Run, jobs ...*store.NewJob) error {
-	return x.persist(run, func(ctx context.Context) error { return x.intake.renumber(ctx, x.intake.ownPool(), jobs...) })
+// withFreeIDs calls write again with other ids for a run's next steps as long as one of their ids is in use. err is the error of the first
+// attempt. It asks for ids as long as this pod holds the claim.
+func (x *executor) withFreeIDs(run *Run, err error, next []*store.NewJob, write func() error) error {
+	for try := 0; x.Store.IDTaken(err) && try < idTries; try++ {
+		err = x.persist(run, func(ctx context.Context) error { return x.intake.renumber(ctx, nil, next...) }, nil)
+		if err == nil {
+			err = write()
+		}
+	}
+	return err
 }
 
 // mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database then checks that no more

@@ -112,11 +112,14 @@ func (e *Engine) apply(b store.Beat) {
 			e.dropAhead(c.JobID, c.Fence)
 		}
 	}
-	e.asked.set(b.Requests)
+	select {
+	case e.asked <- b.Requests:
+	default: // earlier requests are still unanswered
+	}
 	if e.Unknown.Due() {
 		e.Wake()
 	}
-	e.compareSoon()
+	e.comparing.Set()
 }
 
 // WatchTrust watches the lease. When the database has been unreachable for so long that other pods may take over, it cancels the handlers

@@ -22,7 +22,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var life sync.WaitGroup
-	for _, run := range []func(context.Context){e.beat, e.compare, e.asked.run, e.AdmitUntil, e.flusher.run, e.groups.run, e.settleUntil, e.expireAhead} {
+	for _, run := range []func(context.Context){e.beat, e.compare, e.answerRequests, e.AdmitUntil, e.flusher.run, e.groups.run, e.settleUntil, e.expireAhead} {
 		life.Go(func() { run(alive) })
 	}
 	var claims sync.WaitGroup

@@ -10,11 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// compareSoon requests a comparison of this process's claims with the table.
-func (e *Engine) compareSoon() {
-	e.comparing.Set()
-}
-
 // compare compares this process's claims with the table on request, until ctx ends. It runs on a separate goroutine, because a heartbeat
 // must never wait for the job tables.
 func (e *Engine) compare(ctx context.Context) {
@@ -78,34 +73,27 @@ func (e *Engine) cancelMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var lost []*Run
-	var ids []int64
+	var lost []int64
 	for _, m := range missing {
 		run := e.Runs.Find(m.ID, m.Fence)
 		switch {
 		case run == nil || !run.mustBeHeld():
+			continue
 		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
 			run.cancelFor(m.Reason) // a command has finished the job since the heartbeat
+			continue
 		case e.Member.ClaimMissing(run):
-		default:
-			lost, ids = append(lost, run), append(ids, m.ID)
-		}
-	}
-	if len(lost) == 0 {
-		return nil
-	}
-	gone, err := e.Store.Gone(ctx, ids...)
-	if err != nil {
-		return err
-	}
-	for _, run := range lost {
-		if gone[run.Lease.JobID] {
+			continue
+		case m.Deleted:
 			run.lose(job.ErrGone)
-		} else {
+		default:
 			run.lose(job.ErrLeaseLost)
 		}
+		lost = append(lost, m.ID)
 	}
-	e.Log.WarnContext(ctx, "cancelled handlers without a claim in the table: the jobs were deleted, or the server lost its latest commits",
-		telemetry.Pod, e.Opts.Name, telemetry.JobIDs, ids)
+	if len(lost) > 0 {
+		e.Log.WarnContext(ctx, "cancelled handlers without a claim in the table: the jobs were deleted, or the server lost its latest commits",
+			telemetry.Pod, e.Opts.Name, telemetry.JobIDs, lost)
+	}
 	return nil
 }

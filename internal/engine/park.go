@@ -6,19 +6,15 @@ import (
 	"math"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park schedules a job's next attempt after a delay. It returns the same errors as parkBy.
-func (x *executor) park(run *Run, wait time.Duration, why store.Retry) error {
-	return x.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
-		_, err := x.Store.Park(ctx, run.Lease, wait, why)
-		return err
-	})
+// retry schedules a job's next attempt after a delay. It returns the same errors as park.
+func (x *executor) retry(run *Run, wait time.Duration, why store.Retry) error {
+	return x.park(run, wait, why, x.Store.Park)
 }
 
 // snooze parks a job whose handler returned [work.Snooze].
@@ -28,9 +24,8 @@ func (x *executor) snooze(run *Run, s work.Snooze) {
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}
-	err := x.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
-		_, err := x.Store.Snooze(ctx, run.Lease, times, wait, why)
-		return err
+	err := x.park(run, wait, why, func(ctx context.Context, l job.Lease, wait time.Duration, why store.Retry) (time.Time, error) {
+		return x.Store.Snooze(ctx, l, times, wait, why)
 	})
 	if !notParked(err) {
 		return
@@ -50,21 +45,17 @@ func snoozeWait(d time.Duration, n int) time.Duration {
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy parks a job by calling write, which stores the delay and why. After an error for which notParked is false, the outcome is unknown.
-func (x *executor) parkBy(run *Run, wait time.Duration, why store.Retry, write func(ctx context.Context, why store.Retry) error) error {
+// park parks a job by calling write. After an error for which notParked is false, the outcome is unknown.
+func (x *executor) park(run *Run, wait time.Duration, why store.Retry,
+	write func(context.Context, job.Lease, time.Duration, store.Retry) (time.Time, error)) error {
 	err := x.persist(run, func(ctx context.Context) error {
-		err := write(ctx, why)
+		_, err := write(ctx, run.Lease, wait, why)
 		if store.Untranslatable(err) {
 			why.Message = store.ASCII(why.Message, job.MaxErrorBytes)
-			err = write(ctx, why)
-		}
-		if store.Unknown(err) {
-			if c, err := x.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Parked {
-				return nil
-			}
+			_, err = write(ctx, run.Lease, wait, why)
 		}
 		return err
-	})
+	}, func(c store.ClaimOutcome) bool { return c.Parked })
 	switch {
 	case err == nil:
 		run.Wrote.Store(true)
@@ -86,14 +77,11 @@ func (x *executor) handBack(run *Run, why string) {
 	back := false
 	err := x.persist(run, func(ctx context.Context) error {
 		did, err := x.Store.HandBack(ctx, run.Lease.Pod, []job.Lease{run.Lease}, why)
-		if store.Unknown(err) {
-			if c, err := x.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Pending {
-				back = true
-				return nil
-			}
-		}
 		back = did[run.Lease.JobID]
 		return err
+	}, func(c store.ClaimOutcome) bool {
+		back = c.Pending
+		return back
 	})
 	switch {
 	case err == nil && back:
@@ -107,27 +95,28 @@ func (x *executor) handBack(run *Run, why string) {
 	}
 }
 
-// persist makes a write that must not be lost. It keeps retrying until the lease is known to be lost or the engine gives up writing. The do
-// function must be idempotent.
-func (x *executor) persist(run *Run, do func(ctx context.Context) error) error {
+// persist makes a write that must not be lost. It keeps retrying until the lease is known to be lost or the engine gives up writing. After a
+// lost reply, written reports whether the claim's outcome shows the write; nil stands for an idempotent write.
+func (x *executor) persist(run *Run, send func(ctx context.Context) error, written func(store.ClaimOutcome) bool) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(run.Ctx))
 	defer cancel()
 	stop := context.AfterFunc(x.leases.alive, cancel)
 	defer stop()
-	for backoff := routine.NewBackoff(); ; {
-		err := do(ctx)
-		// Errors such as a revoked privilege are retried too, because no other pod would recover the job while this one is alive.
-		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
-			return x.DBError(err)
-		}
-		_ = x.DBError(err)
-		if run.IsLost() {
-			return job.ErrLeaseLost
-		}
-		if !backoff.Wait(ctx) {
-			return err
+	var committed func(context.Context) (bool, error)
+	if written != nil {
+		committed = func(ctx context.Context) (bool, error) {
+			c, err := x.Store.ClaimOutcome(ctx, run.Lease)
+			return err == nil && written(c), err
 		}
 	}
+	err := x.untilKnown(ctx, x.DBError(send(ctx)), committed, send, func(err error) bool {
+		// Errors such as a revoked privilege are retried too, because no other pod would recover the job while this one is alive.
+		return store.Class(err) == "" || store.Refused(err) || run.IsLost()
+	})
+	if err != nil && store.Class(err) != "" && !store.Refused(err) && run.IsLost() {
+		return job.ErrLeaseLost
+	}
+	return err
 }
 
 // NoOutcome is returned by a handler that has no outcome to report. The claim is either handed back or left unchanged.

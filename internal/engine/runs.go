@@ -36,19 +36,14 @@ type Run struct {
 	handed  time.Time       // when a submission or hand-off started the job; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
-	call
-	niced stepPriority
+	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
+	watching  atomic.Bool   // watchStuck has been called
+	niced     stepPriority
 
-	tx       leaseUse
+	turn     chan struct{} // holds an element while a transaction locks the lease, so that these transactions take turns
 	watchdog routine.Watchdog
 	Events   journal.Events
 	progress journal.Progress
-}
-
-// call is a call of a run's handler.
-type call struct {
-	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
-	watching  atomic.Bool   // watchStuck has been called
 }
 
 // Handler is a registered handler. Its types are erased on registration, so that running a job needs no reflection.
@@ -100,11 +95,6 @@ type loss struct {
 	once sync.Once
 	lost chan struct{} // closed when the lease is gone for good
 	gone bool          // the job was deleted; set before lost is closed
-}
-
-// leaseUse makes the transactions that lock a run's lease take turns.
-type leaseUse struct {
-	turn chan struct{} // holds an element while a transaction locks the lease
 }
 
 // ranAhead is the state of a run that was claimed ahead of time or has passed its slot to another job.

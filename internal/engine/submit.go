@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -108,7 +107,7 @@ func (sub *submitter) crashLimit(kind string) *int {
 }
 
 func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Submitted, err error) {
-	n, err := sub.newRow(ctx, sub.ownPool(), w)
+	n, err := sub.newRow(ctx, nil, w)
 	if err != nil {
 		return s, err
 	}
@@ -123,39 +122,25 @@ func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Su
 	return s, err
 }
 
-// reads are the reads that a submission needs, either on the store's pool or in the caller's transaction. A caller that holds a connection
-// must not wait for a second one: behind a pooler, as many such callers as there are server connections would all wait forever.
-type reads struct {
-	lane func(ctx context.Context, kind, named, other string) (lane string, exists bool, err error)
-	ids  func(ctx context.Context, n int) ([]int64, error)
-}
-
-func (sub *submitter) ownPool() reads {
-	return reads{
-		func(ctx context.Context, kind, named, other string) (string, bool, error) {
-			return view.LaneFor(ctx, sub.Commands, kind, named, other)
-		}, sub.Commands.NewIDs,
+// newIDs reserves ids, on the store's pool or, if tx is not nil, in the caller's transaction. A caller that holds a connection must not wait for
+// a second one: behind a pooler, as many such callers as there are server connections would all wait forever.
+func (sub *submitter) newIDs(ctx context.Context, tx pgx.Tx, n int) ([]int64, error) {
+	if tx != nil {
+		return sub.Commands.NewIDsIn(ctx, tx, n)
 	}
-}
-
-func (sub *submitter) inTx(tx pgx.Tx) reads {
-	return reads{
-		func(ctx context.Context, kind, named, other string) (string, bool, error) {
-			return view.LaneForIn(ctx, sub.Commands, tx, kind, named, other)
-		}, func(ctx context.Context, n int) ([]int64, error) { return sub.Commands.NewIDsIn(ctx, tx, n) },
-	}
+	return sub.Commands.NewIDs(ctx, n)
 }
 
 // newRow checks a submission and builds its row.
-func (sub *submitter) newRow(ctx context.Context, from reads, w *work.Submission) (n store.NewJob, err error) {
+func (sub *submitter) newRow(ctx context.Context, tx pgx.Tx, w *work.Submission) (n store.NewJob, err error) {
 	if err := sub.CheckSubmission(w); err != nil {
 		return n, err
 	}
-	lane, err := sub.laneFor(ctx, from, w)
+	lane, err := sub.laneFor(ctx, tx, w)
 	if err != nil {
 		return n, err
 	}
-	ids, err := from.ids(ctx, 1)
+	ids, err := sub.newIDs(ctx, tx, 1)
 	if err != nil {
 		return n, err
 	}
@@ -163,32 +148,28 @@ func (sub *submitter) newRow(ctx context.Context, from reads, w *work.Submission
 }
 
 // laneFor returns a submission's lane, and checks that its next steps' lanes exist.
-func (sub *submitter) laneFor(ctx context.Context, from reads, w *work.Submission) (string, error) {
+func (sub *submitter) laneFor(ctx context.Context, tx pgx.Tx, w *work.Submission) (string, error) {
 	for _, s := range w.Planned {
 		if s.Lane == "" {
 			continue
 		}
-		if _, err := sub.LaneAsking(ctx, from.lane, s.Kind, s.Lane); err != nil {
+		if _, err := sub.LaneAsking(ctx, tx, s.Kind, s.Lane); err != nil {
 			return "", err
 		}
 	}
-	return sub.LaneAsking(ctx, from.lane, w.Kind, w.Lane)
+	return sub.LaneAsking(ctx, tx, w.Kind, w.Lane)
 }
 
-// laneOf returns a submission's lane: the named lane, which must exist, or its kind's lane if no lane is named.
-func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, error) {
-	return sub.LaneAsking(ctx, sub.ownPool().lane, kind, named)
-}
-
-// LaneAsking is like laneOf, but reads the database through ask if the latest heartbeat did not report the lane.
-func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
+// LaneAsking returns a submission's lane: the named lane, which must exist, or its kind's lane if no lane is named. If the latest heartbeat did
+// not report the lane, it reads the database, in the caller's transaction unless tx is nil.
+func (sub *submitter) LaneAsking(ctx context.Context, tx pgx.Tx, kind, named string) (string, error) {
 	if lane, known, exists := sub.Lanes.Lookup(kind, named); known {
 		if !exists {
 			return "", fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
 		}
 		return lane, nil
 	}
-	lane, exists, err := ask(ctx, kind, named, job.DefaultLane)
+	lane, exists, err := view.LaneFor(ctx, sub.Commands, tx, kind, named, job.DefaultLane)
 	if err != nil {
 		return "", sub.DBError(err)
 	}
@@ -199,7 +180,7 @@ func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Conte
 		return named, nil
 	}
 	if declared := sub.Opts.DeclaredLanes[kind]; lane == job.DefaultLane && declared != "" && declared != lane {
-		if _, exists, err := ask(ctx, kind, declared, job.DefaultLane); err != nil {
+		if _, exists, err := view.LaneFor(ctx, sub.Commands, tx, kind, declared, job.DefaultLane); err != nil {
 			return "", sub.DBError(err)
 		} else if !exists {
 			return "", fmt.Errorf("%w: Options.Lanes declares lane %q for kind %s, but the database does not have it yet: "+
@@ -235,30 +216,33 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	}
 	n = list[0]
 	sub.Metrics.Enqueued.Inc()
-	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
-	switch entered.Places[n.ID] {
-	case store.PlacedRunning:
-		s.State = job.Running
-		if !sub.start(podID, n) {
-			release()
-		}
-	case store.PlacedPending:
+	if entered.Places[n.ID] != store.PlacedRunning || !sub.start(podID, n) {
 		release()
+	}
+	switch entered.Places[n.ID] {
+	case store.PlacedPending:
 		sub.WakeAll()
 	case store.PlacedWaiting:
-		release()
 		sub.SubjectTaken(n.Kind, n.Subject)
 	case store.PlacedParked:
-		release()
 		sub.WakeAfter(w.Delay)
-	case store.PlacedAwaiting:
-		release()
-		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
 		sub.FindMarks(ctx, n.Lane) // too late for this job, which has already started, but later submissions will be faster
 	}
-	return s, nil
+	return submitted(n, entered.Places), nil
+}
+
+// submitted describes a job that has just been submitted.
+func submitted(n store.NewJob, places map[int64]store.Place) work.Submitted {
+	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	switch places[n.ID] {
+	case store.PlacedRunning:
+		s.State = job.Running
+	case store.PlacedAwaiting:
+		s.State = job.AwaitingApproval
+	}
+	return s
 }
 
 // startedOnInsert returns the claim on a job that this process has inserted and started in a single statement. at is the database's time.
@@ -286,83 +270,48 @@ func (i *shared) reserveFor(kind, lane string, delayMillis int64, priority int) 
 	return podID, i.Lanes.Reserve(lane)
 }
 
-// insert inserts jobs. If one of their ids is in use, it assigns new ids to the jobs in list and tries again.
-func (sub *submitter) insert(ctx context.Context, podID string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := sub.insertThese(ctx, podID, list)
-	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
-		if err := sub.renumber(ctx, sub.ownPool(), each(list)...); err != nil {
-			return store.Enqueued{}, err
+// insert inserts jobs, with other ids if theirs are in use. A second attempt after a lost reply waits if the first is still committing.
+func (sub *submitter) insert(ctx context.Context, podID string, list []store.NewJob) (entered store.Enqueued, err error) {
+	err = sub.untilSubmitted(ctx, podID, each(list), func(ctx context.Context, again bool) (err error) {
+		if again {
+			entered.Places, err = sub.Commands.Enqueue(ctx, podID, list)
+		} else if entered, err = sub.insertOnce(ctx, podID, list); err == nil {
+			err = failpoint.Hit(failpoint.EnqueueDone)
 		}
-		entered, err = sub.insertThese(ctx, podID, list)
-	}
+		return err
+	}, func(places map[int64]store.Place) { entered.Places = places })
 	return entered, err
 }
 
-// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt waits if the first is still committing,
-// and either succeeds or violates the primary key. After a violation, insertThese reads back whether it inserted the existing rows, and
-// their state.
-func (sub *submitter) insertThese(ctx context.Context, podID string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := sub.insertOnce(ctx, podID, list)
-	if err == nil {
-		err = failpoint.Hit(failpoint.EnqueueDone)
+// untilSubmitted sends a submission, with other ids if those of its jobs are in use. After a lost reply, it finds out whether the jobs were
+// stored; if they were, it calls found.
+func (sub *submitter) untilSubmitted(ctx context.Context, podID string, jobs []*store.NewJob, send func(ctx context.Context, again bool) error, found func(map[int64]store.Place)) error {
+	insert := func() error {
+		err := sub.DBError(send(ctx, false))
+		if !store.Unknown(err) {
+			return err
+		}
+		known := func(err error) bool { return store.Refused(err) || sub.Commands.IDTaken(err) || store.Class(err) == "" }
+		if !errors.Is(err, store.ErrHeld) { // further statements would also wait for the caller's connection
+			// Finding out the outcome is worth some extra time, even if the caller's deadline has passed.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
+			defer cancel()
+			err = sub.untilKnown(ctx, err, func(ctx context.Context) (bool, error) {
+				places, err := sub.Commands.Submitted(ctx, podID, jobs)
+				if err != nil || len(places) < len(jobs) { // a submission is stored completely or not at all
+					return false, err
+				}
+				found(places)
+				return true, nil
+			}, func(ctx context.Context) error { return send(ctx, true) }, known)
+		}
+		if err == nil || known(err) {
+			return err
+		}
+		sub.Unknown.Raise() // if a job belongs to this pod after all, a search finds it
+		return fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, jobs[0].Kind, jobs[0].ID, err)
 	}
-	if !store.Unknown(err) {
-		return entered, sub.DBError(err)
-	}
-	cause := sub.DBError(err)
-	if errors.Is(err, store.ErrHeld) { // further statements would also wait for the caller's connection
-		return store.Enqueued{}, sub.unknownInsert(list, cause)
-	}
-	// Finding out the outcome is worth some extra time, even if the caller's deadline has passed.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
-	defer cancel()
-	for backoff := routine.NewBackoff(); backoff.Wait(ctx); {
-		places, err := sub.Commands.Enqueue(ctx, podID, list)
-		if err == nil {
-			return store.Enqueued{Places: places}, nil
-		}
-		if !store.Refused(err) {
-			continue
-		}
-		ours, unread := sub.Commands.Submitted(ctx, list)
-		if unread != nil {
-			continue
-		}
-		if len(ours) < len(list) { // a submission is stored completely or not at all
-			return store.Enqueued{}, sub.DBError(err)
-		}
-		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
-		for i, n := range list {
-			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: podID}, n.ID
-		}
-		found, err := sub.Commands.ClaimOutcomes(ctx, podID, claims, ids, false)
-		if err != nil {
-			continue
-		}
-		places = make(map[int64]store.Place, len(list))
-		for _, n := range list {
-			switch {
-			case n.Starts && found[n.ID].NextRunning: // started on insert; if it was claimed later, the poller runs it
-				places[n.ID] = store.PlacedRunning
-			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
-				places[n.ID] = store.PlacedAwaiting
-			case n.DelayMillis > 0:
-				places[n.ID] = store.PlacedParked
-			case n.Subject != "":
-				places[n.ID] = store.PlacedWaiting // or pending, for which the callers do not wake the pods
-				sub.WakeAll()
-			default:
-				places[n.ID] = store.PlacedPending
-			}
-		}
-		return store.Enqueued{Places: places}, nil
-	}
-	return store.Enqueued{}, sub.unknownInsert(list, cause)
-}
-
-func (sub *submitter) unknownInsert(list []store.NewJob, cause error) error {
-	sub.Unknown.Raise() // if a job belongs to this pod after all, a search finds it
-	return fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
+	return sub.withFreeIDs(ctx, nil, jobs, insert(), insert)
 }
 
 // insertOnce inserts jobs with a statement that suits their number.
@@ -375,18 +324,9 @@ func (sub *submitter) insertOnce(ctx context.Context, podID string, list []store
 	return sub.Commands.EnqueueFrom(ctx, podID, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
-// stateOf returns the state of a job that has just been submitted, or pending if it cannot be read.
-func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
-	j, err := view.Job(ctx, sub.Commands, id)
-	if err != nil {
-		return job.Pending
-	}
-	return j.State
-}
-
 // SubmitTx submits a job in the caller's transaction.
 func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (work.Submitted, error) {
-	n, err := sub.newRow(ctx, sub.inTx(tx), w)
+	n, err := sub.newRow(ctx, tx, w)
 	if err != nil {
 		return work.Submitted{}, sub.Commands.Explain(err)
 	}

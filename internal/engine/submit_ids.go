@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
@@ -11,22 +13,26 @@ import (
 // different block.
 const idTries = 3
 
-// renumber gives jobs new ids after finding that one of their ids is in use. Another pod may have used the id if a failover lost commits
-// without PostgreSQL noticing.
-func (sub *submitter) renumber(ctx context.Context, from reads, jobs ...*store.NewJob) error {
+// withFreeIDs inserts jobs again with other ids as long as one of their ids is in use. err is the error of the first attempt.
+func (sub *submitter) withFreeIDs(ctx context.Context, tx pgx.Tx, jobs []*store.NewJob, err error, insert func() error) error {
+	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
+		if err = sub.renumber(ctx, tx, jobs...); err == nil {
+			err = insert()
+		}
+	}
+	return err
+}
+
+// renumber gives jobs new ids, also those recorded as in flight, after finding that one of their ids is in use. Another pod may have used the
+// id if a failover lost commits without PostgreSQL noticing.
+func (sub *submitter) renumber(ctx context.Context, tx pgx.Tx, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
 	sub.Store.DropIDs()
-	ids, err := from.ids(ctx, len(jobs))
+	ids, err := sub.newIDs(ctx, tx, len(jobs))
 	if err != nil {
 		return sub.DBError(err)
 	}
-	sub.rename(jobs, ids)
-	return nil
-}
-
-// rename replaces jobs' ids, including those recorded as in flight.
-func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.InFlight.Has(n.ID) {
 			sub.InFlight.Add(ids[i])
@@ -34,6 +40,7 @@ func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 		}
 		n.ID = ids[i]
 	}
+	return nil
 }
 
 func each(list []store.NewJob) []*store.NewJob {

@@ -18,7 +18,7 @@ import (
 
 // SubmitMany submits jobs without keys in a single statement. All of them must have the same delay.
 func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
-	rows, err := sub.newRows(ctx, sub.ownPool(), list)
+	rows, err := sub.newRows(ctx, nil, list)
 	if err != nil {
 		return nil, err
 	}
@@ -42,17 +42,15 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 
 // SubmitManyTx is like SubmitMany, but uses the caller's transaction.
 func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.Submission) ([]int64, error) {
-	rows, err := sub.newRows(ctx, sub.inTx(tx), list)
+	rows, err := sub.newRows(ctx, tx, list)
 	if err != nil {
 		return nil, sub.Commands.Explain(err)
 	}
 	ctx, span := sub.startMany(ctx, rows)
-	err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
-	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
-		if err = sub.renumber(ctx, sub.inTx(tx), each(rows)...); err == nil {
-			err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
-		}
+	insert := func() error {
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return store.EnqueueManyIn(ctx, sub.Commands, tx, rows) })
 	}
+	err = sub.withFreeIDs(ctx, tx, each(rows), insert(), insert)
 	telemetry.EndSubmission(span, 0, err)
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
@@ -86,9 +84,9 @@ func idsOf(rows []store.NewJob) []int64 {
 }
 
 // newRows checks submissions, which must not have keys, and builds their rows.
-func (sub *submitter) newRows(ctx context.Context, from reads, list []*work.Submission) ([]store.NewJob, error) {
+func (sub *submitter) newRows(ctx context.Context, tx pgx.Tx, list []*work.Submission) ([]store.NewJob, error) {
 	rows := make([]store.NewJob, len(list))
-	ids, err := from.ids(ctx, len(list))
+	ids, err := sub.newIDs(ctx, tx, len(list))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +102,7 @@ func (sub *submitter) newRows(ctx context.Context, from reads, list []*work.Subm
 		key := [2]string{w.Kind, w.Lane}
 		lane, known := lanes[key]
 		if !known || len(w.Planned) > 0 {
-			if lane, err = sub.laneFor(ctx, from, w); err != nil {
+			if lane, err = sub.laneFor(ctx, tx, w); err != nil {
 				return nil, err
 			}
 			lanes[key] = lane

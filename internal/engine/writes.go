@@ -121,8 +121,8 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	patience := time.NewTimer(turnWithin)
 	defer patience.Stop()
 	select {
-	case w.run.tx.turn <- struct{}{}:
-		defer func() { <-w.run.tx.turn }()
+	case w.run.turn <- struct{}{}:
+		defer func() { <-w.run.turn }()
 	case <-patience.C:
 		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, identity.ErrOpen)
 	case <-ctx.Done():

@@ -105,7 +105,7 @@ func TestApprovalLaneNonExemptSteps(t *testing.T) {
 	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the lane's rule applies immediately, even if this process has not read it yet
 	inTx := w.new(plain)
 	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
-		places, err := store.EnqueueIn(w.ctx(), w.Store, tx, inTx)
+		places, err := store.EnqueueIn(w.ctx(), w.Store, tx, inTx, false)
 		w.is.Equal(places[inTx[0].ID], store.PlacedAwaiting)
 		return err
 	}))
@@ -173,7 +173,7 @@ func TestUnapprovedJobExpiryFreesKey(t *testing.T) {
 			holder, err = store.ReserveKey(w.ctx(), w.Store, tx, "k", "key", id)
 			if err == nil && holder == id {
 				n := store.NewJob{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("pending"), NeedsApproval: true}
-				err = second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}))
+				err = second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}, false))
 			}
 			return err
 		}))

@@ -58,18 +58,15 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval. If it fails, only
-// this insert is rolled back.
+// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
-	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		if Bulky(list) {
-			if done, err := enqueueBulkIn(ctx, s, tx, list); err != nil || done {
-				return err
-			}
+	if Bulky(list) {
+		if done, err := enqueueBulkIn(ctx, s, tx, list); err != nil || done {
+			return err
 		}
-		_, err := EnqueueIn(ctx, s, tx, list)
-		return err
-	})
+	}
+	_, err := EnqueueIn(ctx, s, tx, list, false)
+	return err
 }
 
 func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (done bool, err error) {

@@ -47,7 +47,7 @@ from trapeze.jobs j left join trapeze.live l using (id) left join trapeze.parked
 		return list[0].ID, all
 	}
 	one, byStatement := inserted(func(w *world, list []store.NewJob) error {
-		return second(store.EnqueueIn(w.ctx(), w.Store, w.pool, list))
+		return second(store.EnqueueIn(w.ctx(), w.Store, w.pool, list, false))
 	})
 	two, byBulk := inserted(func(w *world, list []store.NewJob) error {
 		done, err := store.EnqueueBulk(w.ctx(), w.Store, list)

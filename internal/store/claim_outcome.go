@@ -52,10 +52,7 @@ type ClaimOutcome struct {
 // ClaimOutcomes returns the outcomes of a pod's claims by job id. next[i] is the id of the next step of claims[i], or of any other job that
 // this pod may have started on insert, or 0 if there is no such job. next is nil if no claim has one.
 func (s *Store) ClaimOutcomes(ctx context.Context, podID string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
-	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
-	for i, c := range claims {
-		ids[i], fences[i] = c.JobID, c.Fence
-	}
+	ids, fences := split(claims)
 	if next == nil {
 		next = make([]int64, len(claims))
 	}

@@ -22,11 +22,13 @@ func TestClaimsMissingFromTable(t *testing.T) {
 	w.is.NoErr(err)
 	_, ok := w.end(a, ending(ended))
 	w.is.True(ok)
+	gone := job.Lease{JobID: 1 << 40, Fence: 1, Pod: a}
 	older := held
 	older.Fence = 7
-	missing, err := store.MissingClaims(w.ctx(), w.Store, a, []job.Lease{held, others, stopped, leaseOf(a, ended), older})
+	missing, err := store.MissingClaims(w.ctx(), w.Store, a, []job.Lease{held, others, stopped, leaseOf(a, ended), older, gone})
 	w.is.NoErr(err)
-	want := []store.MissingClaim{{others.JobID, others.Fence, ""}, {stopped.JobID, stopped.Fence, job.ReasonStopped}, {ended.ID, ended.Fence, ""}, {older.JobID, 7, ""}}
+	want := []store.MissingClaim{{ID: others.JobID, Fence: others.Fence}, {ID: stopped.JobID, Fence: stopped.Fence, Reason: job.ReasonStopped}, {ID: ended.ID, Fence: ended.Fence},
+		{ID: older.JobID, Fence: 7}, {ID: gone.JobID, Fence: gone.Fence, Deleted: true}}
 	slices.SortFunc(missing, func(a, b store.MissingClaim) int {
 		return slices.Index(want, a) - slices.Index(want, b)
 	})

@@ -57,7 +57,7 @@ type settledHistory struct {
 // settleHistory records the cluster's identity on the store's own pool or, if db is not nil, in the caller's transaction. begins reports
 // whether that has begun a new history.
 func settleHistory(ctx context.Context, s *Store, db DB) (history string, begins bool, err error) {
-	found, err := rowsIn(ctx, s, db, pgx.RowToStructByPos[settledHistory], settleHistorySQL)
+	found, err := QueryOrRows(ctx, s, db, pgx.RowToStructByPos[settledHistory], settleHistorySQL)
 	if err == nil && found[0].History == "" {
 		err = ErrNoCluster
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,7 +39,10 @@ select before from held`)
 // and [job.ErrGone] if the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 	found, err := run(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list))
-	return orGone(ctx, s, l, emitted(l, found, err))
+	if err = emitted(l, found, err); errors.Is(err, job.ErrLeaseLost) {
+		return s.Lost(ctx, l)
+	}
+	return err
 }
 
 // EmitIn is like [Store.Emit] but runs in the caller's transaction.

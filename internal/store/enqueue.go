@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,10 +35,10 @@ var (
 
 // enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because
 // this process's copy of the lane may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
-const enqueueInput = `input_jobs as (
+var enqueueInput = `input_jobs as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @pod::uuid as pod,
 		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
-	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)`
+	from unnest(` + newJobs.params() + `) as w(` + newJobs.each("%[2]s") + `)`
 
 // Enqueued is the result of inserting jobs.
 type Enqueued struct {
@@ -59,39 +60,27 @@ func (s *Store) EnqueueFrom(ctx context.Context, podID string, list []NewJob, ma
 	var placed []placedRow
 	var err error
 	if len(list) == 1 && list[0].plain() {
-		by := append(list[0].submissionArgs(podID), args{{"starts", list[0].Starts}, {"ahead", int4(-list[0].Priority)}}...)
+		by := append(newJobs.values(enqueueOneSQL, &list[0]), args{{"pod", podID}, {"ahead", int4(-list[0].Priority)}}...)
 		placed, err = run(ctx, s, scanPlaced, enqueueOneSQL, append(by, ranges...))
 	}
 	if err == nil && len(placed) == 0 {
-		var c columns
-		for _, n := range list {
-			c.add(n)
-		}
-		by := append(c.named(make(args, 0, 29)), args{{"pod", podID}}...)
+		by := append(newJobs.arrays(enqueueSQL, pointers(list)), args{{"pod", podID}}...)
 		placed, err = run(ctx, s, scanPlaced, enqueueSQL, append(by, ranges...))
 	}
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
 	}
-	e := Enqueued{Places: make(map[int64]Place, len(placed))}
+	e := Enqueued{Places: placesOf(placed)}
 	for _, p := range placed {
-		e.Places[p.id], e.Took = p.place, max(e.Took, p.took)
+		e.Took = max(e.Took, p.took)
 	}
 	return e, nil
 }
 
-// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each one was placed. After an error for which
-// [Store.IDTaken] is true, the transaction can continue, unless PostgreSQL raised the error.
-func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
-	return enqueueIn(ctx, s, db, list, false)
-}
-
-// EnqueueAndWakeIn combines [EnqueueIn] and [Store.Notify] in one round trip.
-func EnqueueAndWakeIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
-	return enqueueIn(ctx, s, db, list, true)
-}
-
-func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (map[int64]Place, error) {
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each one was placed. If wake is true, the same
+// round trip calls [Store.Notify]. After an error for which [Store.IDTaken] is true, the transaction can continue, unless PostgreSQL raised
+// the error.
+func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (map[int64]Place, error) {
 	fail := func(err error) (map[int64]Place, error) { return nil, fmt.Errorf("enqueue: %w", err) }
 	var placed []placedRow
 	batch := &pgx.Batch{}
@@ -99,7 +88,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 		batch.Queue(notifySQL, s.Channel(), "")
 	}
 	if len(list) == 1 && list[0].plain() {
-		if err := queue(batch, s, scanPlaced, enqueueOneFreeSQL, list[0].submissionArgs(nil), &placed); err != nil {
+		if err := queue(batch, s, scanPlaced, enqueueOneFreeSQL, append(newJobs.values(enqueueOneFreeSQL, &list[0]), args{{"pod", nil}}...), &placed); err != nil {
 			return fail(err)
 		}
 		if err := db.SendBatch(ctx, batch).Close(); err != nil {
@@ -108,14 +97,13 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 		batch = &pgx.Batch{}
 	}
 	if len(placed) == 0 {
-		var c columns
-		for _, n := range list {
-			n.Starts = false
-			c.add(n)
+		list = slices.Clone(list)
+		for i := range list {
+			list[i].Starts = false
 		}
 		batch.Queue(keepSettingsSQL)
 		batch.Queue(pinSQL)
-		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"pod", nil}}...), &placed); err != nil {
+		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(newJobs.arrays(enqueueFreeSQL, pointers(list)), args{{"pod", nil}}...), &placed); err != nil {
 			return fail(err)
 		}
 		batch.Queue(restoreSettingsSQL)
@@ -123,10 +111,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 			return fail(err)
 		}
 	}
-	places := make(map[int64]Place, len(placed))
-	for _, p := range placed {
-		places[p.id] = p.place
-	}
+	places := placesOf(placed)
 	if len(places) < len(list) {
 		return nil, fmt.Errorf("enqueue: %w", errIDTaken)
 	}
@@ -137,6 +122,14 @@ type placedRow struct {
 	id    int64
 	place Place
 	took  time.Duration // execution time of the statement so far
+}
+
+func placesOf(placed []placedRow) map[int64]Place {
+	places := make(map[int64]Place, len(placed))
+	for _, p := range placed {
+		places[p.id] = p.place
+	}
+	return places
 }
 
 func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {

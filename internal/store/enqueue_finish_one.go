@@ -23,15 +23,15 @@ import (
 // or if the id is in use. It reads only one row of lanes, so its plan is good under any planner settings. Plan: one probe of lanes;
 // inserts.
 var (
-	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
+	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @new_lane::text as lane, @ahead::smallint as ahead from gone`),
 		oneJob, onePipeline, oneLive, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
 		`select g.id, 'succeeded', n.runs, null::bigint, null::text, null::text, null::int, null::timestamptz from gone g cross join next n`)
 	endOneSQL     = newStatement(with(oneGone, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint, null::text, null::text, null::int, null::timestamptz from gone`)
 	enqueueOneSQL = newStatement(with(oneNext(goesAheadInRanges, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline,
-		oneLive, oneEvents(oneNextEvents)), `select @next::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
+		oneLive, oneEvents(oneNextEvents)), `select @new_id::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
 	enqueueOneFreeSQL = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",
 		"next as (\n\t"+oneInsert+"asked\n\ton conflict (id) do nothing\n\treturning parent_id, lane, false as runs\n)", onePipeline, oneLive, oneEvents(oneNextEvents)),
-		`select @next::bigint, 'pending', `+tookMicros+` from next`)
+		`select @new_id::bigint, 'pending', `+tookMicros+` from next`)
 )
 
 const (
@@ -43,23 +43,23 @@ const (
 )`
 
 	// oneSubmission selects a submitted or scheduled job, unless it needs approval. Plan: one probe of lanes_pkey.
-	oneSubmission = `select @parent::bigint as parent_id, @lane::text as lane
-		where @next::bigint is not null and (@approved::boolean
-			or not coalesce((select n.requires_approval from trapeze.lanes n where n.name = @lane::text), false))`
+	oneSubmission = `select @new_parent_id::bigint as parent_id, @new_lane::text as lane
+		where @new_id::bigint is not null and not coalesce(@new_needs_approval::boolean,
+			(select n.requires_approval from trapeze.lanes n where n.name = @new_lane::text), false)`
 
 	oneJob    = "new_job as (\n\t" + oneInsert + "next\n)"
 	oneInsert = `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, xid,
 		impaired, traceparent)
-	select @next::bigint, @kind, lane, '', @args::text::json, @pipeline::bigint, parent_id, @step::int, @planned::text::json, @max_attempts::int,
-		@max_crashes::int, @submitter, pg_current_xact_id(), @impaired::boolean, @trace from `
+	select @new_id::bigint, @new_kind, lane, '', @new_args::text::json, @new_pipeline_id::bigint, parent_id, @new_step::int, @new_planned::text::json, @new_max_attempts::int,
+		@new_max_crashes::int, @new_submitter, pg_current_xact_id(), @new_impaired::boolean, @new_traceparent from `
 	onePipeline = `new_pipeline as (
-	insert into trapeze.pipelines (id, name) select @pipeline::bigint, @pipeline_name::text from next where @pipeline_name::text is not null
+	insert into trapeze.pipelines (id, name) select @new_pipeline_id::bigint, @new_pipeline::text from next where @new_pipeline::text is not null
 	on conflict (id) do nothing
 )`
 	oneLive = `new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state, lane, kind, subject, claim_xid)
-	select @next::bigint, now(), case when runs then now() end, case when runs then now() end, runs::int, case when runs then @pod::uuid end,
-		1 + runs::int, runs::int, @priority::smallint, case when runs then 'running' else 'pending' end, lane, @kind, '',
+	select @new_id::bigint, now(), case when runs then now() end, case when runs then now() end, runs::int, case when runs then @pod::uuid end,
+		1 + runs::int, runs::int, @new_priority::smallint, case when runs then 'running' else 'pending' end, lane, @new_kind, '',
 		case when runs then pg_current_xact_id() end
 	from next
 )`
@@ -71,9 +71,9 @@ const (
 		pg_current_xact_id(), claim_xid from gone
 )`
 	oneEndEvent   = `select array[id], array[event_no], array[fence], @pod::uuid, 'running', 'succeeded', 'job.succeeded', 'system', null::json from gone`
-	oneNextEvents = `select array[@next::bigint], array[1], null::bigint[], null::uuid, '', 'pending', 'job.enqueued', @actor, null::json from next
+	oneNextEvents = `select array[@new_id::bigint], array[1], null::bigint[], null::uuid, '', 'pending', 'job.enqueued', @new_actor, null::json from next
 	union all
-	select array[@next::bigint], array[2], array[1::bigint], @pod::uuid, 'pending', 'running', 'job.claimed', 'system', '{"path":"fast"}'
+	select array[@new_id::bigint], array[2], array[1::bigint], @pod::uuid, 'pending', 'running', 'job.claimed', 'system', '{"path":"fast"}'
 	from next where runs`
 )
 
@@ -81,7 +81,7 @@ const (
 // [mayStart] does for jobs without a subject. Plan: one probe each of pods and live_for_claim.
 func oneNext(ahead, from string) string {
 	return `next as materialized (
-	select w.*, @starts::boolean and exists (select from trapeze.pods where id = @pod::uuid and ` + stillOpen + `)
+	select w.*, @new_starts::boolean and exists (select from trapeze.pods where id = @pod::uuid and ` + stillOpen + `)
 		and not exists (` + ahead + `) as runs
 	from (` + from + `) w
 )`
@@ -100,19 +100,6 @@ func (n *NewJob) plain() bool {
 	return n.Subject == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
-// oneArgs returns the arguments for a plain job's row.
-func (n *NewJob) oneArgs() args {
-	return append(make(args, 0, 24), args{{"next", n.ID}, {"kind", n.Kind}, {"lane", n.Lane}, {"args", string(n.Args)}, {"pipeline", n.pipeline()},
-		{"step", int4(n.Step)}, {"planned", text(n.Planned)}, {"max_attempts", narrow(n.MaxAttempts)}, {"max_crashes", narrow(n.MaxCrashes)},
-		{"submitter", n.Submitter}, {"actor", n.actor()}, {"impaired", n.Impaired}, {"trace", Some(n.Trace)}, {"pipeline_name", n.Pipeline},
-		{"priority", int4(n.Priority)}}...)
-}
-
-// submissionArgs returns the arguments for a plain job that was submitted on a pod, or outside any pod if podID is nil.
-func (n *NewJob) submissionArgs(podID any) args {
-	return append(n.oneArgs(), args{{"pod", podID}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
-}
-
 // finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.
 func finishOneOf(podID string, list []Ending) (*statement, args) {
 	if len(list) != 1 {
@@ -122,9 +109,10 @@ func finishOneOf(podID string, list []Ending) (*statement, args) {
 	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.Subject || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
 		return nil, nil
 	}
-	sql, by := endOneSQL, args(nil)
+	sql, by := endOneSQL, args{{"pod", podID}}
 	if e.Next != nil {
-		sql, by = finishOneSQL, append(e.Next.oneArgs(), args{{"starts", e.Next.Starts}, {"ahead", int4(-e.Next.Priority - 1)}}...)
+		sql = finishOneSQL
+		by = append(append(by, newJobs.values(sql, e.Next)...), args{{"ahead", int4(-e.Next.Priority - 1)}}...)
 	}
-	return sql, append(by, args{{"id", e.ID}, {"fence", e.Fence}, {"pod", podID}, {"reason", string(e.Reason)}, {"result", text(e.Result)}, {"started", e.Started}}...)
+	return sql, append(by, endings.values(sql, e)...)
 }

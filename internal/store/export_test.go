@@ -22,6 +22,8 @@ var (
 	AdvanceIDsSQL    = advanceIDsSQL
 	ClaimSQL         = claimSQL
 	EndSQL           = endSQL
+	EndColumns       = endings.names("of_group", "was_impaired")
+	EndRows          = "unnest(" + endings.params("of_group", "was_impaired") + ") as e(" + EndColumns + ")"
 	EnqueueSQL       = enqueueSQL
 	FinishSQL        = finishSQL
 	HeartbeatSQL     = heartbeatSQL
@@ -42,8 +44,6 @@ const (
 	AttemptsApart  = attemptsApart
 	BlockSize      = blockSize
 	BulkFrom       = bulkFrom
-	EndColumns     = endColumns
-	EndRows        = `unnest(` + endArrays + `) as e(` + endColumns + `)`
 	FencesPerEpoch = fencesPerEpoch
 	LanesWanted    = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @firsts::int[], @lasts::int[]) as w(lane, want, ahead, first, last)`
 	MissedPage     = missedPage

@@ -95,12 +95,8 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err != nil {
 		return fail(err)
 	}
-	done := len(children) == 0
-	if Bulky(children) {
-		done, err = enqueueBulkIn(ctx, s, tx, children)
-	}
-	if err == nil && !done {
-		_, err = EnqueueIn(ctx, s, tx, children)
+	if len(children) > 0 {
+		err = EnqueueManyIn(ctx, s, tx, children)
 	}
 	if err != nil {
 		return fail(err)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,18 +49,15 @@ type Ended struct {
 
 // finishStatement builds the statement for a batch in which jobs may have next steps or belong to fan-outs.
 func finishStatement(nextSteps, fanOuts bool) *statement {
-	arrays, columns, returned := endArrays, endColumns, ""
+	params, names, returned := endings.params("of_group", "was_impaired"), endings.names("of_group", "was_impaired"), ""
 	if nextSteps {
-		arrays, columns = list(arrays, newJobArrays), list(columns, nextColumns)
+		params, names, returned = list(params, newJobs.params()), list(names, newJobs.names()), nextReturned
 	}
 	if fanOuts {
-		arrays, columns, returned = list(arrays, branchArrays), list(columns, branchColumns), returned+branchReturned
-	}
-	if nextSteps {
-		returned += nextReturned
+		params, names, returned = list(params, "@of_group::bigint[], @was_impaired::boolean[]"), list(names, "of_group, was_impaired"), returned+", e.of_group, e.was_impaired"
 	}
 	parts := []string{
-		"gone as (\n\tdelete from trapeze.live l\n\tusing (select k.ctid as at, e.* from unnest(" + arrays + ") as e(" + columns + ")" + endLocked + ") e" + endGone + returned + "\n)",
+		"gone as (\n\tdelete from trapeze.live l\n\tusing (select k.ctid as at, e.* from unnest(" + params + ") as e(" + names + ")" + endLocked + ") e" + endGone + returned + "\n)",
 	}
 	started, due, kept := "false", "null::bigint", ""
 	if nextSteps {
@@ -122,17 +120,35 @@ var (
 	finishBranchesSQL = finishStatement(true, true)
 )
 
-// These are the array arguments and the column names of the batch. A finished job and its next step share one row, because a join would
-// compare every job with every next step. The arrays of error classes and codes are null if no job of the batch failed.
-const (
-	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
-		@classes::text[], @codes::text[], @undos::text[], @started::timestamptz[]`
-	endColumns  = `id, fence, state, outcome, reason, result, error, error_class, error_code, undo, started`
-	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
-		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent,
-		needs_approval`
-	branchArrays  = `@of_groups::bigint[], @were_impaired::boolean[]`
-	branchColumns = `of_group, was_impaired`
+// endings are the columns of a batch. A finished job and its next step share one row, because a join would compare every job with every next
+// step.
+var endings = columns[*Ending]{"", []columnOf[*Ending]{
+	column("id", "bigint", func(e *Ending) int64 { return e.ID }),
+	column("fence", "bigint", func(e *Ending) int64 { return e.Fence }),
+	column("state", "text", func(e *Ending) string { return string(e.State) }),
+	column("outcome", "text", func(e *Ending) string { return string(e.Outcome) }),
+	column("reason", "text", func(e *Ending) string { return string(e.Reason) }),
+	column("result", "text", func(e *Ending) *string { return text(e.Result) }),
+	column("error", "text", func(e *Ending) *string { return Some(e.Error) }),
+	rare("error_class", "text", func(e *Ending) *string { return Some(string(e.Class)) }),
+	rare("error_code", "text", func(e *Ending) *string { return Some(e.Code) }),
+	rare("undo", "text", func(e *Ending) *string { return text(e.Undo) }),
+	rare("started", "timestamptz", func(e *Ending) *time.Time { return e.Started }),
+	column("of_group", "bigint", func(e *Ending) *int64 { return e.Group }),
+	column("was_impaired", "boolean", func(e *Ending) bool { return e.Impaired }),
+}}
+
+// nextReturned are the columns of the gone CTE from which nextInput selects the jobs' next steps, for [placeParts]. A step with its parent's
+// (kind, subject) takes over the parent's run. Plan: one probe of lanes_pkey for a step that enters a different lane.
+var (
+	nextReturned = list(`, case when not l.cancel_requested and e.new_id <> 0 then e.new_id end as next`, newJobs.each("e.%[1]s%[2]s", "parent_id"))
+	nextInput    = `input_jobs as (
+	select w.*, ` + stepNeedsApproval + ` as approval
+	from (select id as parent_id, ` + newJobs.each("%[1]s%[2]s as %[2]s", "parent_id") + `,
+		new_subject <> '' and new_kind = kind and new_subject = subject as handed,
+		(-new_priority - 1)::smallint as ahead, @pod::uuid as pod
+	from gone where next is not null) w
+)`
 )
 
 const (
@@ -146,8 +162,7 @@ const (
 
 	// endGone deletes the locked rows by ctid, which saves a second search by key. A row that changed between the statement's snapshot and
 	// its lock is left out, as if it were still locked. Nothing else is written for a row that endGone does not return. A cancel request
-	// that was committed first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the
-	// columns that the CTEs for fan-outs and next steps read. Plan: a Tid Scan.
+	// that was committed first takes precedence, and the cancelled job gets no next step. Plan: a Tid Scan.
 	endGone = `
 	where l.ctid = e.at
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
@@ -159,24 +174,6 @@ const (
 		case when l.cancel_requested or e.state <> 'succeeded' then e.undo end as undo, l.fence, l.epoch, l.attempt, l.crashes,
 		l.priority, l.lane, l.kind, l.subject, coalesce(l.started_at, e.started) as started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
 		l.claim_xid`
-	branchReturned = `, e.of_group, e.was_impaired`
-	nextReturned   = `,
-		case when not l.cancel_requested and e.next <> 0 then e.next end as next, e.next_kind, e.next_lane, e.next_subject,
-		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
-		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent, e.needs_approval`
-
-	// nextInput selects the next steps of the jobs in the gone CTE, for [placeParts]. A step with its parent's (kind, subject) takes over
-	// the parent's run. Plan: one probe of lanes_pkey for a step that enters a different lane.
-	nextInput = `input_jobs as (
-	select w.*, ` + stepNeedsApproval + ` as approval
-	from (select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
-		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
-		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent,
-		next_subject <> '' and next_kind = kind and next_subject = subject as handed,
-		(-next_priority - 1)::smallint as ahead, @pod::uuid as pod, needs_approval
-	from gone where next is not null) w
-)`
-
 	// nextHandedOver gives the parent's guard to a next step with the same kind and subject. Plan: current_runs_of_subject.
 	nextHandedOver = `handed_over as (
 	update trapeze.current_runs c set job_id = p.id, previous_job = p.parent_id
@@ -289,60 +286,22 @@ func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, podID string, list []End
 
 // finishManyOf returns the statement that ends a batch of claims, with its arguments.
 func finishManyOf(podID string, list []Ending) (*statement, args) {
-	var (
-		ids, fences               []int64
-		states, outcomes, reasons []string
-		results, errs             []*string
-		classes, codes            []*string    // nil if no job failed; nil arrays cost nothing
-		undos                     []*string    // nil if no handler returned an undo plan
-		started                   []*time.Time // nil if no job was claimed ahead
-		groups                    []*int64
-		impaired                  []bool
-		next                      columns
-	)
-	nextSteps := slices.ContainsFunc(list, func(e Ending) bool { return e.Next != nil })
+	sql, nexts, none := endSQL, make([]*NewJob, len(list)), &NewJob{}
 	fanOuts := slices.ContainsFunc(list, func(e Ending) bool { return e.Group != nil })
-	failed := slices.ContainsFunc(list, func(e Ending) bool { return e.Class != "" })
-	undo := slices.ContainsFunc(list, func(e Ending) bool { return e.Undo != nil })
-	ahead := slices.ContainsFunc(list, func(e Ending) bool { return e.Started != nil })
-	for _, e := range list {
-		if failed {
-			classes, codes = append(classes, Some(string(e.Class))), append(codes, Some(e.Code))
-		}
-		if undo {
-			undos = append(undos, text(e.Undo))
-		}
-		if ahead {
-			started = append(started, e.Started)
-		}
-		ids, fences = append(ids, e.ID), append(fences, e.Fence)
-		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
-		reasons = append(reasons, string(e.Reason))
-		results, errs = append(results, text(e.Result)), append(errs, Some(e.Error))
-		switch {
-		case e.Next != nil:
-			next.add(*e.Next)
-		case nextSteps:
-			next.add(NewJob{})
-		}
-		if fanOuts {
-			groups, impaired = append(groups, e.Group), append(impaired, e.Impaired)
-		}
-	}
-	by := make(args, 0, 36)
-	by = append(by, args{{"ids", ids}, {"fences", fences}, {"states", states}, {"outcomes", outcomes}, {"reasons", reasons}, {"results", results},
-		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"undos", undos}, {"started", started}, {"pod", podID}}...)
-	sql := endSQL
-	if nextSteps {
-		sql, by = finishSQL, next.named(by)
-	}
 	if fanOuts {
-		by = append(by, args{{"of_groups", groups}, {"were_impaired", impaired}}...)
-		if sql = endBranchesSQL; nextSteps {
+		sql = endBranchesSQL
+	}
+	for i, e := range list {
+		nexts[i] = cmp.Or(e.Next, none)
+		switch {
+		case e.Next == nil:
+		case fanOuts:
 			sql = finishBranchesSQL
+		default:
+			sql = finishSQL
 		}
 	}
-	return sql, by
+	return sql, slices.Concat(endings.arrays(sql, pointers(list)), newJobs.arrays(sql, nexts), args{{"pod", podID}})
 }
 
 type endedRow struct {

@@ -17,7 +17,7 @@ import (
 // groupSettingsSQL limits how long the transaction waits for locks and how long it may be idle.
 var (
 	holdGroupSQL = newStatement(`
-select l.id from unnest(@ids::bigint[], @fences::bigint[]) as c(id, fence)
+select l.id from unnest(@id::bigint[], @fence::bigint[]) as c(id, fence)
 cross join lateral (select id from trapeze.live
 	where id = c.id and fence = c.fence and pod = @pod::uuid and not cancel_requested limit 1 for update) l`)
 	groupSettingsSQL = newStatement(`
@@ -72,11 +72,7 @@ func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (ma
 }
 
 func (h *Holding) beginGroup(ctx context.Context, s *Store, g Group) (held map[int64]bool, err error) {
-	ids, fences := make([]int64, len(g.Ends)), make([]int64, len(g.Ends))
-	for i, e := range g.Ends {
-		ids[i], fences[i] = e.ID, e.Fence
-	}
-	claims, err := holdGroupSQL.bind(args{{"ids", ids}, {"fences", fences}, {"pod", g.PodID}})
+	claims, err := holdGroupSQL.bind(append(endings.arrays(holdGroupSQL, pointers(g.Ends)), args{{"pod", g.PodID}}...))
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +85,7 @@ func (h *Holding) beginGroup(ctx context.Context, s *Store, g Group) (held map[i
 	batch.Queue(groupSettingsSQL.text, settings...)
 	batch.Queue(s.In(holdGroupSQL.text), claims...).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		held = make(map[int64]bool, len(list))
-		for _, id := range list {
-			held[id] = true
-		}
+		held = set(list)
 		return err
 	})
 	sent := h.conn.SendBatch(ctx, batch)

@@ -276,9 +276,17 @@ func TestEnqueueSentTwice(t *testing.T) {
 	w.is.True(w.IDTaken(err))
 	other := list[1]
 	other.Kind = "other"
-	found, err := w.Submitted(w.ctx(), []store.NewJob{list[0], other, {ID: -1}})
+	found, err := w.Submitted(w.ctx(), podID, []*store.NewJob{&list[0], &other, {ID: -1}})
 	w.is.NoErr(err)
-	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // a matching id alone is not sufficient
+	w.is.Equal(found, map[int64]store.Place{list[0].ID: store.PlacedPending}) // a matching id alone is not sufficient
+	many := w.new(plain, about("s"), func(n *store.NewJob) { n.DelayMillis = 60_000 }, func(n *store.NewJob) { n.NeedsApproval = true })
+	many[0].Starts = true
+	placed, err = w.Enqueue(w.ctx(), podID, many)
+	w.is.NoErr(err)
+	found, err = w.Submitted(w.ctx(), podID, []*store.NewJob{&many[0], &many[1], &many[2], &many[3]})
+	w.is.NoErr(err)
+	w.is.Equal(found, placed)
+	w.is.Equal(placed[many[1].ID], store.PlacedWaiting) // the first job of the subject is running
 }
 
 func TestEnqueueInCallersTransaction(t *testing.T) {
@@ -286,6 +294,6 @@ func TestEnqueueInCallersTransaction(t *testing.T) {
 	w := newWorld(t)
 	w.pod("a")
 	list := w.new(func(n *store.NewJob) { n.Starts = true })
-	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return second(store.EnqueueIn(w.ctx(), w.Store, tx, list)) }))
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return second(store.EnqueueIn(w.ctx(), w.Store, tx, list, false)) }))
 	w.is.Equal(w.at(list[0].ID).State, job.Pending)
 }

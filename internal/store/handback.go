@@ -32,19 +32,12 @@ select id from back`)
 // HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. For each of the others, either
 // the pod no longer holds the claim or a cancel request was committed.
 func (s *Store) HandBack(ctx context.Context, podID string, claims []job.Lease, why string) (map[int64]bool, error) {
-	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
-	for i, c := range claims {
-		ids[i], fences[i] = c.JobID, c.Fence
-	}
+	ids, fences := split(claims)
 	found, err := run(ctx, s, pgx.RowTo[int64], handBackSQL, args{{"pod", podID}, {"message", why}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("hand back: %w", err)
 	}
-	back := make(map[int64]bool, len(found))
-	for _, id := range found {
-		back[id] = true
-	}
-	return back, nil
+	return set(found), nil
 }
 
 // heldSQL lists the claims that the table assigns to the given pods. It runs only after a reply was lost, or when remote workers have moved

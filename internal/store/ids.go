@@ -184,7 +184,7 @@ func reserveBlocks(ctx context.Context, s *Store, db DB, n int, spare bool) (spa
 		if err != nil {
 			return nil, "", err
 		}
-		list, err := rowsIn(ctx, s, db, scanBlock, sql.text, values...)
+		list, err := QueryOrRows(ctx, s, db, scanBlock, sql.text, values...)
 		if err != nil {
 			return nil, "", err
 		}
@@ -212,19 +212,11 @@ func reserveBlocks(ctx context.Context, s *Store, db DB, n int, spare bool) (spa
 			s.cluster.learn(history)
 			return spans, history, nil
 		}
-		if _, err := rowsIn(ctx, s, db, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
+		if _, err := QueryOrRows(ctx, s, db, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
 			return nil, "", err
 		}
 	}
 	return nil, "", errors.New("every block holds ids of jobs: the sequence job_ids is behind the ids in use")
-}
-
-// rowsIn runs a statement in the caller's transaction or, if db is nil, on the store's own pool.
-func rowsIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	if db == nil {
-		return Rows(ctx, s, scan, sql, args...)
-	}
-	return Query(ctx, s, db, scan, sql, args...)
 }
 
 func scanBlock(row pgx.CollectableRow) (b idBlock, err error) {

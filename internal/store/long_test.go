@@ -66,10 +66,10 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	for name, st := range map[string]*store.Statement{"claim": store.ClaimSQL, "enqueue": store.EnqueueSQL, "heartbeat": store.HeartbeatSQL, "promote": store.PromoteSQL, "finish": store.FinishSQL} {
 		child := id()
 		by := map[string]string{"pod": "'" + podID + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
-			"stream": "0", "renew": "true", "limit": "50", "ids": fmt.Sprintf("'{%d}'", parent.ID), "fences": "'{1}'", "states": "'{succeeded}'",
-			"outcomes": "'{ok}'", "reasons": "'{ok}'", "new_ids": fmt.Sprintf("'{%d}'", child), "kinds": "'{k}'", "subjects": "'{s}'", "args": `'{"{}"}'`,
-			"pipelines": fmt.Sprintf("'{%d}'", child), "parents": "'{null}'", "steps": "'{0}'", "submitters": "'{ann}'", "actors": "'{ann}'",
-			"priorities": "'{60}'", "delays": "'{0}'", "starts": "'{t}'", "impaired": "'{f}'"}
+			"stream": "0", "renew": "true", "limit": "50", "kinds": "'{k}'", "id": fmt.Sprintf("'{%d}'", parent.ID), "fence": "'{1}'", "state": "'{succeeded}'",
+			"outcome": "'{ok}'", "reason": "'{ok}'", "new_id": fmt.Sprintf("'{%d}'", child), "new_kind": "'{k}'", "new_subject": "'{s}'", "new_args": `'{"{}"}'`,
+			"new_pipeline_id": fmt.Sprintf("'{%d}'", child), "new_parent_id": "'{null}'", "new_step": "'{0}'", "new_submitter": "'{ann}'", "new_actor": "'{ann}'",
+			"new_priority": "'{60}'", "new_delay_ms": "'{0}'", "new_starts": "'{t}'", "new_impaired": "'{f}'", "new_lane": "'{default}'"}
 		for range 2 { // the first execution also reads the catalog
 			_, err := conn.Exec(t.Context(), "begin")
 			w.is.NoErr(err)

@@ -12,9 +12,10 @@ import (
 
 // missingClaimsSQL checks the claims that a process is working on, and selects those that the table no longer assigns to it. If a command
 // ended a claim, the row contains the command's reason. The statement returns nothing on a standby, which may lag behind. Plan: a probe of
-// live_pkey per claim, and a probe of cancel_requests for each missing one.
+// live_pkey per claim, and probes of cancel_requests and by primary keys for each missing one.
 var missingClaimsSQL = newStatement(`
-select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = @pod and c.job_id = w.id and c.fence = w.fence), '')
+select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = @pod and c.job_id = w.id and c.fence = w.fence), ''),
+	`, deleted, `
 from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 where not pg_is_in_recovery()
 	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = @pod::uuid offset 0)`)
@@ -23,14 +24,12 @@ where not pg_is_in_recovery()
 type MissingClaim struct {
 	ID, Fence int64
 	Reason    job.Reason // stopped or deadline; empty if no command is recorded as having ended the claim
+	Deleted   bool       // the job has been deleted
 }
 
 // MissingClaims returns those of a pod's claims that the table no longer assigns to it.
 func MissingClaims(ctx context.Context, s *Store, podID string, claims []job.Lease) ([]MissingClaim, error) {
-	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
-	for i, c := range claims {
-		ids[i], fences[i] = c.JobID, c.Fence
-	}
+	ids, fences := split(claims)
 	list, err := run(ctx, s, pgx.RowToStructByPos[MissingClaim], missingClaimsSQL, args{{"pod", podID}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("compare the claims of pod %s with the table: %w", podID, err)
@@ -52,10 +51,7 @@ update trapeze.live l set started_at = o.started from own o where l.id = any(arr
 // NoteStarted records the time at which each handler was called, for jobs that were claimed ahead of time. It returns the ids of the jobs
 // whose start times were recorded.
 func NoteStarted(ctx context.Context, s *Store, podID string, claims []job.Lease, started []time.Time) ([]int64, error) {
-	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
-	for i, c := range claims {
-		ids[i], fences[i] = c.JobID, c.Fence
-	}
+	ids, fences := split(claims)
 	noted, err := run(ctx, s, pgx.RowTo[int64], noteStartedSQL, args{{"pod", podID}, {"ids", ids}, {"fences", fences}, {"started", started}})
 	if err != nil {
 		return nil, fmt.Errorf("record the starts of claims: %w", err)

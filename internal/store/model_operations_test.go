@@ -87,7 +87,7 @@ func enqueuesUnique(n store.NewJob) operation {
 				if holder, err = store.ReserveKey(ctx, s, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
 					return err
 				}
-				return second(store.EnqueueIn(ctx, s, tx, []store.NewJob{n}))
+				return second(store.EnqueueIn(ctx, s, tx, []store.NewJob{n}, false))
 			})
 		},
 		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })
@@ -143,7 +143,7 @@ func enqueuesIn(list []store.NewJob) operation {
 	return in(fmt.Sprintf("enqueue %s in a transaction of the host", asLine(list)),
 		func(ctx context.Context, s *store.Store) (places map[int64]store.Place, err error) {
 			return places, s.Tx(ctx, func(tx pgx.Tx) error {
-				places, err = store.EnqueueIn(ctx, s, tx, list)
+				places, err = store.EnqueueIn(ctx, s, tx, list, false)
 				return err
 			})
 		},

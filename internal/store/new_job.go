@@ -168,74 +168,37 @@ const (
 				and (-l.priority) <= least((@to_ranks::int[])[i], w.ahead) and l.state = 'pending' limit 1) l`
 )
 
-// newJobArrays lists the array arguments for new jobs, and newJobColumns the names of their columns.
-const (
-	newJobArrays = `@new_ids::bigint[], @kinds::text[], @lanes::text[], @subjects::text[], @args::text[], @pipelines::bigint[], @parents::bigint[], @steps::int[],
-		@planned::text[], @max_attempts::int[], @max_crashes::int[], @submitters::text[], @actors::text[], @unique_keys::text[], @unique_whiles::text[], @priorities::int[], @delays::bigint[],
-		@starts::boolean[], @pipeline_names::text[], @groups::bigint[], @child_nos::int[], @impaired::boolean[], @traces::text[], @approvals::boolean[]`
-	newJobColumns = `id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor,
-		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent, needs_approval`
+// stepNeedsApproval is true if the step in row w needs approval. It reads the lane's current row, because this process's copy may be
+// outdated. Plan: one probe of lanes_pkey for a step that enters another lane.
+const stepNeedsApproval = `coalesce(w.needs_approval, (select a.requires_approval from trapeze.lanes a where a.name = w.lane), false)`
 
-	// stepNeedsApproval is true if the step in row w needs approval. It reads the lane's current row, because this process's copy may be
-	// outdated. Plan: one probe of lanes_pkey for a step that enters another lane.
-	stepNeedsApproval = `coalesce(w.needs_approval, (select a.requires_approval from trapeze.lanes a where a.name = w.lane), false)`
-)
-
-// columns holds the array arguments that unnest turns into rows.
-type columns struct {
-	ids, pipelines, delays                   []int64
-	parents                                  []*int64
-	kinds, lanes, subjects, args, submitters []string
-	actors                                   []string
-	planned, uniqueKeys, uniqueWhiles        []*string
-	steps, priorities                        []int32
-	maxAttempts, maxCrashes                  []*int32
-	starts                                   []bool
-	approvals                                []*bool // nil if the lane decides
-	pipelineNames                            []*string
-	groups                                   []*int64
-	childNos                                 []*int32
-	impaired                                 []bool
-	traces                                   []*string // only up to the last job that has one; unnest adds nulls for the rest
-}
-
-func (c *columns) add(n NewJob) {
-	c.ids = append(c.ids, n.ID)
-	c.pipelines = append(c.pipelines, n.pipeline())
-	c.delays = append(c.delays, n.DelayMillis)
-	c.parents = append(c.parents, n.ParentID)
-	c.kinds = append(c.kinds, n.Kind)
-	c.lanes = append(c.lanes, n.Lane)
-	c.subjects = append(c.subjects, n.Subject)
-	c.args = append(c.args, string(n.Args))
-	c.submitters = append(c.submitters, n.Submitter)
-	c.actors = append(c.actors, n.actor())
-	c.planned = append(c.planned, text(n.Planned))
-	c.uniqueKeys = append(c.uniqueKeys, n.UniqueKey)
-	c.uniqueWhiles = append(c.uniqueWhiles, n.UniqueWhile)
-	c.steps = append(c.steps, int4(n.Step))
-	c.priorities = append(c.priorities, int4(n.Priority))
-	c.maxAttempts = append(c.maxAttempts, narrow(n.MaxAttempts))
-	c.maxCrashes = append(c.maxCrashes, narrow(n.MaxCrashes))
-	c.starts = append(c.starts, n.Starts)
-	c.pipelineNames = append(c.pipelineNames, n.Pipeline)
-	c.groups = append(c.groups, n.Group)
-	c.childNos = append(c.childNos, n.No)
-	c.impaired = append(c.impaired, n.Impaired)
-	c.approvals = append(c.approvals, n.approval())
-	if n.Trace != "" {
-		c.traces = append(append(c.traces, make([]*string, len(c.ids)-1-len(c.traces))...), Some(n.Trace))
-	}
-}
-
-// named appends the arguments of newJobArrays to by.
-func (c *columns) named(by args) args {
-	return append(by, args{{"new_ids", c.ids}, {"kinds", c.kinds}, {"lanes", c.lanes}, {"subjects", c.subjects}, {"args", c.args},
-		{"pipelines", c.pipelines}, {"parents", c.parents}, {"steps", c.steps}, {"planned", c.planned}, {"max_attempts", c.maxAttempts},
-		{"max_crashes", c.maxCrashes}, {"submitters", c.submitters}, {"actors", c.actors}, {"unique_keys", c.uniqueKeys},
-		{"unique_whiles", c.uniqueWhiles}, {"priorities", c.priorities}, {"delays", c.delays}, {"starts", c.starts},
-		{"pipeline_names", c.pipelineNames}, {"groups", c.groups}, {"child_nos", c.childNos}, {"impaired", c.impaired}, {"traces", c.traces}, {"approvals", c.approvals}}...)
-}
+// newJobs are the columns of new jobs.
+var newJobs = columns[*NewJob]{"new_", []columnOf[*NewJob]{
+	column("id", "bigint", func(n *NewJob) int64 { return n.ID }),
+	column("kind", "text", func(n *NewJob) string { return n.Kind }),
+	column("lane", "text", func(n *NewJob) string { return n.Lane }),
+	column("subject", "text", func(n *NewJob) string { return n.Subject }),
+	column("args", "text", func(n *NewJob) string { return string(n.Args) }),
+	column("pipeline_id", "bigint", (*NewJob).pipeline),
+	column("parent_id", "bigint", func(n *NewJob) *int64 { return n.ParentID }),
+	column("step", "int", func(n *NewJob) int32 { return int4(n.Step) }),
+	column("planned", "text", func(n *NewJob) *string { return text(n.Planned) }),
+	column("max_attempts", "int", func(n *NewJob) *int32 { return narrow(n.MaxAttempts) }),
+	column("max_crashes", "int", func(n *NewJob) *int32 { return narrow(n.MaxCrashes) }),
+	column("submitter", "text", func(n *NewJob) string { return n.Submitter }),
+	column("actor", "text", (*NewJob).actor),
+	column("unique_key", "text", func(n *NewJob) *string { return n.UniqueKey }),
+	column("unique_while", "text", func(n *NewJob) *string { return n.UniqueWhile }),
+	column("priority", "int", func(n *NewJob) int32 { return int4(n.Priority) }),
+	column("delay_ms", "bigint", func(n *NewJob) int64 { return n.DelayMillis }),
+	column("starts", "boolean", func(n *NewJob) bool { return n.Starts }),
+	column("pipeline", "text", func(n *NewJob) *string { return n.Pipeline }),
+	column("group_id", "bigint", func(n *NewJob) *int64 { return n.Group }),
+	column("child_no", "int", func(n *NewJob) *int32 { return n.No }),
+	column("impaired", "boolean", func(n *NewJob) bool { return n.Impaired }),
+	rare("traceparent", "text", func(n *NewJob) *string { return Some(n.Trace) }),
+	column("needs_approval", "boolean", (*NewJob).approval),
+}}
 
 var yes, no = true, false
 

@@ -26,19 +26,17 @@ func TestSingleJobInsertRows(t *testing.T) {
 		podID := c.rows(t, tx)
 		n := c.newJob()
 		n.Approved = c.approval && c.next
-		var many columns
-		many.add(*n)
 		free := time.Unix(0, 0) // stands for a submission in the host's transaction
 		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), free} {
 			one, all := enqueueOneSQL, enqueueSQL
-			by := append(n.submissionArgs(podID), args{{"starts", n.Starts}, {"ahead", int4(-n.Priority)}}...)
-			byAll := append(many.named(nil), args{{"pod", podID}}...)
+			by := append(newJobs.values(enqueueOneSQL, n), args{{"pod", podID}, {"ahead", int4(-n.Priority)}}...)
+			byAll := append(newJobs.arrays(enqueueSQL, []*NewJob{n}), args{{"pod", podID}}...)
 			switch {
 			case since.Equal(free):
 				if n.Starts {
 					continue // a job in the host's transaction cannot request to start on insert
 				}
-				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(podID)
+				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, append(newJobs.values(enqueueOneFreeSQL, n), args{{"pod", podID}}...)
 			default:
 				_, _, ranges := readRanges([]Mark{{Rank: -n.Priority, Since: since}})
 				by, byAll = append(by, ranges...), append(byAll, ranges...)

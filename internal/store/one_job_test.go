@@ -3,8 +3,10 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -156,8 +158,8 @@ func TestSingleFinishMatchesBatch(t *testing.T) {
 	is.True(compared > 200 && passed > 50)
 }
 
-// BenchmarkOneJob compares the statements for one job with those for many jobs when there is only one job. It measures round trips whose
-// commits do not wait for the WAL.
+// BenchmarkOneJob compares the statements for one job with those for many jobs when there is only one job. They alternate on one connection, so
+// that the load of the machine affects both, and commits do not wait for the WAL.
 func BenchmarkOneJob(b *testing.B) {
 	conn, err := pgtest.Pool(b).Acquire(b.Context())
 	if err != nil {
@@ -172,70 +174,55 @@ func BenchmarkOneJob(b *testing.B) {
 	for name, value := range pins {
 		exec(fmt.Sprintf("set %s = '%s'", name, value))
 	}
+	exec(`set synchronous_commit = off`)
 	podID, id := uuid.NewString(), int64(1000)
 	exec(`insert into trapeze.pods (id, name, lease_until) values ($1, 'p', now())`, podID)
-	send := func(sql *statement, by args) {
+	send := func(sql *statement, by args) time.Duration {
+		began := time.Now()
 		values, err := sql.bind(by)
 		if err != nil {
 			b.Fatal(err)
 		}
 		exec(sql.text, values...)
+		return time.Since(began)
 	}
-	enqueue := func(one bool) {
+	_, _, ranges := readRanges(nil)
+	enqueue := func(one bool) time.Duration {
 		id++
-		n := &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), Starts: true}
+		n := NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), Starts: true}
 		if one {
-			send(enqueueOneSQL, append(n.submissionArgs(podID), args{{"starts", true}, {"ahead", int4(0)}}...))
-			return
+			return send(enqueueOneSQL, append(append(newJobs.values(enqueueOneSQL, &n), args{{"pod", podID}, {"ahead", int4(0)}}...), ranges...))
 		}
-		var c columns
-		c.add(*n)
-		send(enqueueSQL, append(c.named(nil), args{{"pod", podID}}...))
+		return send(enqueueSQL, append(append(newJobs.arrays(enqueueSQL, []*NewJob{&n}), args{{"pod", podID}}...), ranges...))
 	}
-	finish := func(one, step bool) {
+	finish := func(one, step bool) time.Duration {
 		ends := []Ending{{ID: id, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Result: json.RawMessage(`1`)}}
 		if step {
 			parent := id
 			id++
-			ends[0].Next = &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), PipelineID: 1000, ParentID: &parent, Step: 1, Starts: true}
+			ends[0].Next = &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), PipelineID: 1000, ParentID: &parent, Step: 1, Starts: true, Approved: true}
 		}
 		if one {
-			send(finishOneOf(podID, ends))
-			return
+			return send(finishOneOf(podID, ends))
 		}
-		send(finishManyOf(podID, ends))
+		return send(finishManyOf(podID, ends))
 	}
-	exec(`set synchronous_commit = off`)
-	b.Run("ping", func(b *testing.B) {
-		for b.Loop() {
-			exec(`select $1::int`, 1)
+	took := map[string]map[bool][]time.Duration{"enqueue": {}, "end": {}, "hand-off": {}}
+	for n := 0; b.Loop(); n++ {
+		for _, one := range []bool{n%2 == 0, n%2 != 0} {
+			for name, d := range map[string]time.Duration{"enqueue": enqueue(one), "hand-off": finish(one, true), "end": finish(one, false)} {
+				took[name][one] = append(took[name][one], d)
+			}
 		}
-	})
-	for _, one := range []bool{true, false} {
-		name := map[bool]string{true: "one", false: "many"}[one]
-		b.Run("enqueue/"+name, func(b *testing.B) {
-			for b.Loop() {
-				enqueue(one)
-				b.StopTimer()
-				finish(true, false)
-				b.StartTimer()
-			}
-		})
-		b.Run("end-with-next-step/"+name, func(b *testing.B) {
-			enqueue(true)
-			for b.Loop() {
-				finish(one, true)
-			}
-			finish(true, false)
-		})
-		b.Run("end/"+name, func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				enqueue(true)
-				b.StartTimer()
-				finish(one, false)
-			}
-		})
+	}
+	for name, of := range took {
+		median := map[bool]float64{}
+		for one, list := range of {
+			slices.Sort(list)
+			median[one] = list[len(list)/2].Seconds() * 1e6
+		}
+		b.ReportMetric(median[true], name+"-one-µs")
+		b.ReportMetric(median[false]/median[true], name+"-many/one")
 	}
 }
 
@@ -250,7 +237,7 @@ func TestSingleInsertIDInUse(t *testing.T) {
 	n.ID = oneID
 	nothing, by := finishManyOf(podID, []Ending{{ID: 1 << 40}})
 	_, before := written(t, tx, nothing, by)
-	answer, after := written(t, tx, enqueueOneFreeSQL, n.submissionArgs(podID))
+	answer, after := written(t, tx, enqueueOneFreeSQL, append(newJobs.values(enqueueOneFreeSQL, n), args{{"pod", podID}}...))
 	is.Equal(answer, "[]")
 	is.Equal(after, before)
 }

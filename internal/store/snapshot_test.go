@@ -67,8 +67,8 @@ func TestFinishSnapshotRowTouched(t *testing.T) {
 	finish := async(func() (int64, error) {
 		var none []string
 		return store.Do(context.Background(), w.Store, w.pool, gated(store.EndSQL, store.EndRows, store.EndColumns), store.By(
-			"ids", []int64{c.ID}, "fences", []int64{c.Fence}, "states", []string{"succeeded"}, "outcomes", []string{"ok"}, "reasons", []string{"ok"},
-			"results", none, "errors", none, "classes", none, "codes", none, "undos", none, "started", []time.Time(nil), "pod", a))
+			"id", []int64{c.ID}, "fence", []int64{c.Fence}, "state", []string{"succeeded"}, "outcome", []string{"ok"}, "reason", []string{"ok"},
+			"result", none, "error", none, "error_class", none, "error_code", none, "undo", none, "started", []time.Time(nil), "pod", a))
 	})
 	w.waiting(1)
 	w.exec(`update trapeze.live set priority = priority where id = $1`, c.ID)

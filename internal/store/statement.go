@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // statement is SQL with named arguments. A hot statement is assembled from constant parts that refer to an argument as @name.
@@ -118,4 +121,105 @@ func do(ctx context.Context, s *Store, db DB, st *statement, by args) (int64, er
 	}
 	tag, err := db.Exec(ctx, s.In(st.text), values...)
 	return tag.RowsAffected(), err
+}
+
+// columns are the columns of a list of T, a type of pointers. A statement takes some of them, either as one array for each column, or as the values of one T. The
+// arguments are named after the columns, with a prefix.
+type columns[T any] struct {
+	prefix string
+	list   []columnOf[T]
+}
+
+type columnOf[T any] struct {
+	name, kind string
+	array      func(list []T) any
+	value      func(T) any
+}
+
+func column[T, V any](name, kind string, value func(T) V) columnOf[T] {
+	return columnOf[T]{name, kind, func(list []T) any {
+		values := make([]V, len(list))
+		for i, t := range list {
+			values[i] = value(t)
+		}
+		return values
+	}, func(t T) any { return value(t) }}
+}
+
+// rare is like column, for values that most lists lack. If all of a list's values are nil, the array is null, which costs nothing.
+func rare[T, V any](name, kind string, value func(T) *V) columnOf[T] {
+	c := column(name, kind, value)
+	all := c.array
+	c.array = func(list []T) any {
+		if !slices.ContainsFunc(list, func(t T) bool { return value(t) != nil }) {
+			return []*V(nil)
+		}
+		return all(list)
+	}
+	return c
+}
+
+// each formats each column, given the prefix, its name and its type, except the named ones.
+func (c columns[T]) each(format string, except ...string) string {
+	var all []string
+	for _, column := range c.list {
+		if !slices.Contains(except, column.name) {
+			all = append(all, fmt.Sprintf(format, c.prefix, column.name, column.kind))
+		}
+	}
+	return list(all...)
+}
+
+// params returns the array arguments of the columns, and names returns the columns' names in the same order.
+func (c columns[T]) params(except ...string) string { return c.each("@%[1]s%[2]s::%[3]s[]", except...) }
+func (c columns[T]) names(except ...string) string  { return c.each("%[1]s%[2]s", except...) }
+
+// arrays returns those arguments of a statement that are arrays of the list's columns.
+func (c columns[T]) arrays(st *statement, list []T) args {
+	return c.args(st, func(column columnOf[T]) any { return column.array(list) })
+}
+
+// values returns those arguments of a statement that are values of t.
+func (c columns[T]) values(st *statement, t T) args {
+	return c.args(st, func(column columnOf[T]) any { return column.value(t) })
+}
+
+func (c columns[T]) args(st *statement, value func(columnOf[T]) any) args {
+	by := make(args, 0, len(st.names))
+	for _, column := range c.list {
+		if name := c.prefix + column.name; st.takes(name) {
+			by = append(by, args{{name, value(column)}}...)
+		}
+	}
+	return by
+}
+
+func (s *statement) takes(name string) bool {
+	_, takes := s.at[name]
+	return takes
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
+}
+
+// split returns the claims' ids and fences, as arrays for a statement.
+func split(claims []job.Lease) (ids, fences []int64) {
+	for _, c := range claims {
+		ids, fences = append(ids, c.JobID), append(fences, c.Fence)
+	}
+	return ids, fences
+}
+
+// set returns the ids that a statement has returned.
+func set(ids []int64) map[int64]bool {
+	found := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		found[id] = true
+	}
+	return found
 }

@@ -25,10 +25,8 @@ func TestForeignStatementArguments(t *testing.T) {
 }
 
 func TestArgumentBindingAllocations(t *testing.T) {
-	var c columns
-	c.add(NewJob{ID: 1})
 	_, _, by := readRanges(nil)
-	by = append(c.named(by), args{{"pod", nil}}...)
+	by = append(append(by, newJobs.arrays(enqueueSQL, []*NewJob{{ID: 1}})...), args{{"pod", nil}}...)
 	if n := testing.AllocsPerRun(100, func() { _, _ = enqueueSQL.bind(by) }); n > 1 {
 		t.Errorf("%v allocations", n)
 	}

@@ -478,6 +478,14 @@ func Query[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	return pgx.CollectRows(result, scan)
 }
 
+// QueryOrRows is [Query] or, if db is nil, [Rows].
+func QueryOrRows[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	if db == nil {
+		return Rows(ctx, s, scan, sql, args...)
+	}
+	return Query(ctx, s, db, scan, sql, args...)
+}
+
 // QueryOne is like [Query] for a statement that returns one row. If there is no row, it returns none as the error.
 func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
 	list, err := Query(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)

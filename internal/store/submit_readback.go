@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -25,29 +24,25 @@ func (s *Store) IDTaken(err error) bool {
 	return false
 }
 
-// submittedSQL reads which jobs were inserted, after a reply was lost. It counts a job only if its id and all requested values match. Plan:
-// jobs_pkey.
+// submittedSQL reads where jobs were inserted, after a reply was lost. It counts a job only if its id and all requested values match. A job that
+// was started on insert has its transaction's time as both its ready time and its claim time. Plan: primary keys.
 var submittedSQL = newStatement(`
-select j.id from unnest(@ids::bigint[], @kinds::text[], @subjects::text[], @unique_keys::text[], @args::text[]) as w(id, kind, subject, unique_key, args)
+select j.id, case when l.pod = @pod::uuid and l.fence = 1 and l.claimed_at = l.ready_at then 'running' when p.why = 'approval' then 'awaiting_approval'
+	when p.why = 'subject' then 'waiting' when p.why is not null then 'parked' else 'pending' end, 0::bigint
+from unnest(@new_id::bigint[], @new_kind::text[], @new_subject::text[], @new_unique_key::text[], @new_args::text[]) as w(id, kind, subject, unique_key, args)
 join trapeze.jobs j on j.id = w.id
+left join lateral (select l.* from trapeze.live l where l.id = w.id limit 1) l on true
+left join lateral (select p.why from trapeze.parked p where p.id = w.id limit 1) p on true
 where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
 
-// Submitted reports which of the new jobs were inserted. It does not count a different job with the same id, which can exist after a
-// failover that lost commits.
-func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, error) {
-	var c columns
-	for _, n := range list {
-		c.add(n)
-	}
-	found, err := run(ctx, s, pgx.RowTo[int64], submittedSQL, args{{"ids", c.ids}, {"kinds", c.kinds}, {"subjects", c.subjects}, {"unique_keys", c.uniqueKeys}, {"args", c.args}})
+// Submitted returns where those of the new jobs that were inserted are. A job that has been claimed since, or has ended, counts as pending. It does
+// not count a different job with the same id, which can exist after a failover that lost commits.
+func (s *Store) Submitted(ctx context.Context, podID string, list []*NewJob) (map[int64]Place, error) {
+	found, err := run(ctx, s, scanPlaced, submittedSQL, append(newJobs.arrays(submittedSQL, list), args{{"pod", podID}}...))
 	if err != nil {
 		return nil, fmt.Errorf("read back jobs: %w", err)
 	}
-	set := make(map[int64]bool, len(found))
-	for _, id := range found {
-		set[id] = true
-	}
-	return set, nil
+	return placesOf(found), nil
 }
 
 // assignKeySQL assigns a unique key, which was taken in this transaction, to another job. Plan: primary key lookup.

@@ -21,7 +21,7 @@ func (w *world) submit(key, while string) (id, holder int64) {
 		if holder, err = store.ReserveKey(w.ctx(), w.Store, tx, n.Kind, key, n.ID); err != nil || holder != n.ID {
 			return err
 		}
-		return second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}))
+		return second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}, false))
 	}))
 	return n.ID, holder
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -83,6 +84,13 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 var endWaitingSQL = newStatement(with(waitingGone, waitingInput, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 
+// waitingInput selects the next step of the finished job, if it has one, for [placeParts]. Plan: as for nextInput.
+var waitingInput = `input_jobs as (
+	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
+	from unnest(` + newJobs.params() + `) as w(` + newJobs.each("%[2]s") + `)
+	where exists (select from gone)
+)`
+
 const (
 	// waitingGone deletes the job's row from parked if its fan-out requires the job to end. Plan: parked_pkey, fan_outs_pkey.
 	waitingGone = `gone as (
@@ -92,25 +100,18 @@ const (
 	returning *
 )`
 
-	// waitingInput selects the next step of the finished job, if it has one, for [placeParts]. Plan: as for nextInput.
-	waitingInput = `input_jobs as (
-	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
-	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)
-	where exists (select from gone)
-)`
-
 	// waitingDone and waitingEvent record that the job has ended.
 	waitingDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, fence, pod, event_no, epoch, attempt, crashes,
 		priority, lane, started_at, xid)
-	select id, @state, @outcome, @reason, @result::json, @error, @class::text, fence, @pod::uuid, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
+	select id, @state, @outcome, @reason, @result::json, @error, @error_class::text, fence, @pod::uuid, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		pg_current_xact_id() from gone
 )`
 	waitingEvent = `end_event as (
 	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, @pod::uuid, 'waiting', @state, 'job.' || @state,
 		case when @state = 'failed' then 'error' when @outcome = 'warning' then 'warn' end, left(@error, 500),
-		case when @state = 'failed' then json_build_object('reason', @reason::text, 'error_class', @class::text, 'error_code', null) end from gone
+		case when @state = 'failed' then json_build_object('reason', @reason::text, 'error_class', @error_class::text, 'error_code', null) end from gone
 )`
 
 	// waitingBranches selects the finished job as a branch of the enclosing fan-out, unless the branch continues with a next step.
@@ -133,13 +134,11 @@ type EndedWaiting struct {
 // EndWaiting ends a waiting job. It returns false if another pod has ended the job, if nothing requires the job to end, or if the job has
 // changed since it was read, in which case it must be reread. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
 func (s *Store) EndWaiting(ctx context.Context, podID string, e Ending) (ended EndedWaiting, ok bool, err error) {
-	var c columns
+	var next []*NewJob
 	if e.Next != nil {
-		c.add(*e.Next)
+		next = []*NewJob{e.Next}
 	}
-	by := c.named(args{{"id", e.ID}, {"fence", e.Fence}, {"state", string(e.State)}, {"outcome", string(e.Outcome)}, {"reason", string(e.Reason)},
-		{"result", text(e.Result)}, {"error", Some(e.Error)}, {"pod", podID}, {"of_group", e.Group}, {"was_impaired", e.Impaired}, {"event_no", e.EventNo},
-		{"class", Some(string(e.Class))}})
+	by := slices.Concat(endings.values(endWaitingSQL, &e), newJobs.arrays(endWaitingSQL, next), args{{"pod", podID}, {"event_no", e.EventNo}})
 	found, err := run(ctx, s, func(row pgx.CollectableRow) (x EndedWaiting, err error) {
 		return x, row.Scan(&x.Next, &x.OffBalance)
 	}, endWaitingSQL, by)

@@ -104,7 +104,7 @@ func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 func (w *world) waits(changes ...func(*store.NewJob)) (ids []int64) {
 	w.t.Helper()
 	list := w.new(changes...)
-	w.is.NoErr(second(store.EnqueueIn(w.ctx(), w.Store, w.pool, list)))
+	w.is.NoErr(second(store.EnqueueIn(w.ctx(), w.Store, w.pool, list, false)))
 	for _, n := range list {
 		ids = append(ids, n.ID)
 	}

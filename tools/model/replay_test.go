@@ -238,9 +238,9 @@ func TestReplayCancelDuringAdmission(t *testing.T) {
 func TestReplayTwoPromotions(t *testing.T) {
 	r := newReplay(t)
 	later, urgent := r.job(0), r.job(1)
-	_, err := store.EnqueueIn(t.Context(), r.Store, r.pool, []store.NewJob{later})
+	_, err := store.EnqueueIn(t.Context(), r.Store, r.pool, []store.NewJob{later}, false)
 	r.is.NoErr(err)
-	_, err = store.EnqueueIn(t.Context(), r.Store, r.pool, []store.NewJob{urgent})
+	_, err = store.EnqueueIn(t.Context(), r.Store, r.pool, []store.NewJob{urgent}, false)
 	r.is.NoErr(err)
 	promote := func(s *store.Store) error {
 		_, waiting, err := s.Promote(context.Background(), 1)

@@ -200,24 +200,13 @@ select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 	$2 = '' or exists (select from trapeze.lanes where name = $2)`
 
 // LaneFor returns the default lane of a kind, or other if the kind has none. exists reports whether the lane called name exists, and is
-// true if name is empty.
-func LaneFor(ctx context.Context, s *store.Store, kind, name, other string) (lane string, exists bool, err error) {
-	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
-	return laneIn(kind, found, err)
-}
-
-// LaneForIn is like [LaneFor], but runs in the caller's transaction, which must not wait for a second connection.
-func LaneForIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind, name, other string) (lane string, exists bool, err error) {
-	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
-	return laneIn(kind, found, err)
-}
-
-type laneAnswer struct {
-	Lane   string
-	Exists bool
-}
-
-func laneIn(kind string, found []laneAnswer, err error) (string, bool, error) {
+// true if name is empty. LaneFor runs in the caller's transaction, which must not wait for a second connection, unless db is nil.
+func LaneFor(ctx context.Context, s *store.Store, db store.DB, kind, name, other string) (lane string, exists bool, err error) {
+	type answer struct {
+		Lane   string
+		Exists bool
+	}
+	found, err := store.QueryOrRows(ctx, s, db, pgx.RowToStructByPos[answer], foreignLaneSQL, kind, name, other)
 	if err != nil {
 		return "", false, fmt.Errorf("look up the lane of %s: %w", kind, err)
 	}

@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/routine"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// untilKnown makes a write of which this process must know whether it was committed. err is the error of the first attempt. Once a reply was
+// lost, committed reads back, after each failed attempt, whether an earlier one was committed after all; nil stands for an idempotent write.
+// If none was, send sends the write again, unless final reports that no further attempt can succeed. If send is nil, only the read-back is
+// repeated. untilKnown returns the error of the last attempt if ctx ends first. A [flusher] does the same for a batch of completions.
+func (s *shared) untilKnown(ctx context.Context, err error, committed func(context.Context) (bool, error), send func(context.Context) error, final func(error) bool) error {
+	lost := false
+	for backoff := routine.NewBackoff(); err != nil; {
+		var unread error
+		if lost = lost || store.Unknown(err); lost && committed != nil {
+			var done bool
+			if done, unread = committed(ctx); done {
+				return nil
+			}
+		}
+		if unread == nil && (send == nil || final(err)) || !backoff.Wait(ctx) {
+			return err
+		}
+		if send != nil {
+			err = s.DBError(send(ctx))
+		}
+	}
+	return nil
+}
