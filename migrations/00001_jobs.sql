@@ -99,8 +99,9 @@ create index parked_for_approval on trapeze.parked (run_after, id) where why = '
 comment on index trapeze.parked_for_approval is 'Which jobs have waited for approval for too long?';
 create index parked_for_branches on trapeze.parked (id) where why = 'children';
 comment on index trapeze.parked_for_branches is 'Which jobs wait for their branches?';
-create index parked_for_subject on trapeze.parked (kind, subject, (-priority), run_after, id) where why = 'subject';
-comment on index trapeze.parked_for_subject is 'Which job of this subject comes next?';
+-- With the negated priority, parked_of_lane would have the same order within one subject, and the planner could search it instead.
+create index parked_for_subject on trapeze.parked (kind, subject, lane, priority desc, run_after, id) where why = 'subject';
+comment on index trapeze.parked_for_subject is 'Which job of this subject comes next in each lane?';
 create index parked_due_of_subject on trapeze.parked (kind, subject, (-priority), run_after, id) where why in ('scheduled', 'retry', 'snooze') and subject <> '';
 comment on index trapeze.parked_due_of_subject is 'Which due job of this subject is to be promoted before another one gets its turn?';
 create index parked_of_lane on trapeze.parked (lane, (-priority), run_after, id) where why = 'subject';

@@ -2,6 +2,8 @@ package poller
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,12 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/job"
 )
 
-// The process that frees a subject's guard without giving it to another job, or parks a job because its subject is taken, admits the subject's next job. It does so in a
-// separate statement after its commit, because two such transactions at the same moment do not see each other. If the process fails in
-// between, a poll of any pod finds the job.
+// The process that frees a subject's guard without giving it to another job, parks a job because its subject is taken, or makes a running job pending again
+// admits the subject's next job. It does so in separate statements after its commit, because two such transactions at the same moment do not
+// see each other. If the process fails in between, a poll of any pod finds the job.
 
 // subjects holds the subjects whose next jobs this process must admit.
 type subjects struct {
@@ -24,53 +25,39 @@ type subjects struct {
 	some    routine.Signal
 
 	mu   sync.Mutex
-	keys map[store.Key]bool // the value is set if a job was parked, which may have to precede a pending one
+	keys map[store.Key]struct{}
 }
 
-// SubjectFreed notes that the guard of a subject is free, and SubjectTaken that a job waits for its subject. They do nothing for a job
-// without a subject. In a program that runs no jobs, and may exit at any time, they admit the next job before they return.
-func (p *Poller) SubjectFreed(kind, subject string) {
-	p.noteSubjects(false, store.Key{Kind: kind, Subject: subject})
-}
-func (p *Poller) SubjectTaken(kind, subject string) {
-	p.noteSubjects(true, store.Key{Kind: kind, Subject: subject})
-}
-
-// SubjectsFreed and SubjectsTaken do the same for the subjects of many jobs.
-func (p *Poller) SubjectsFreed(of []job.End)   { p.noteSubjects(false, keysOf(of)...) }
-func (p *Poller) SubjectsTaken(of []store.Key) { p.noteSubjects(true, of...) }
-
-func keysOf(ends []job.End) (keys []store.Key) {
-	for _, e := range ends {
-		keys = append(keys, store.Key{Kind: e.Kind, Subject: e.Subject})
-	}
-	return keys
-}
-
-func (p *Poller) noteSubjects(parked bool, keys ...store.Key) {
-	if p.subjects.denied.Load() {
+// SubjectsChanged notes that the guards of subjects are free, that jobs wait for their subjects, or that jobs that hold the guards are pending again. It
+// ignores empty subjects. In a program that runs no jobs, and may exit at any time, it admits the next jobs before it returns.
+func (p *Poller) SubjectsChanged(keys ...store.Key) {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return k.Subject == "" })
+	if len(keys) == 0 || p.subjects.denied.Load() {
 		return
 	}
-	some := false
-	for _, k := range keys {
-		if k.Subject != "" {
-			some = true
-			p.subjects.add(k, parked)
-		}
-	}
-	if some && !p.subjects.running.Load() {
+	p.subjects.add(keys...)
+	if !p.subjects.running.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = p.Admit(ctx)
 	}
 }
 
-func (s *subjects) add(k store.Key, parked bool) {
+// SubjectChanged is like SubjectsChanged, for one subject.
+func (p *Poller) SubjectChanged(kind, subject string) {
+	if subject != "" {
+		p.SubjectsChanged(store.Key{Kind: kind, Subject: subject})
+	}
+}
+
+func (s *subjects) add(keys ...store.Key) {
 	s.mu.Lock()
 	if s.keys == nil {
-		s.keys = map[store.Key]bool{}
+		s.keys = map[store.Key]struct{}{}
 	}
-	s.keys[k] = s.keys[k] || parked
+	for _, k := range keys {
+		s.keys[k] = struct{}{}
+	}
 	s.mu.Unlock()
 	s.some.Set()
 }
@@ -82,7 +69,7 @@ func (p *Poller) Ended(e store.Ended, kind, subject string) {
 		p.Admitted([]store.AdmittedJob{*e.Heir})
 		return
 	}
-	if p.SubjectFreed(kind, subject); e.Found && subject != "" {
+	if p.SubjectChanged(kind, subject); e.Found && subject != "" {
 		p.WakeAll()
 	}
 }
@@ -105,22 +92,16 @@ func (p *Poller) AdmitUntil(ctx context.Context) {
 // Admit admits the jobs of all noted subjects. After an error, it notes them again.
 func (p *Poller) Admit(ctx context.Context) error {
 	p.subjects.mu.Lock()
-	keys := p.subjects.keys
+	keys := slices.Collect(maps.Keys(p.subjects.keys))
 	p.subjects.keys = nil
 	p.subjects.mu.Unlock()
-	var all, parked []store.Key
-	for k, was := range keys {
-		if all = append(all, k); was {
-			parked = append(parked, k)
-		}
-	}
-	if len(all) == 0 {
+	if len(keys) == 0 {
 		return nil
 	}
 	err := failpoint.Hit(failpoint.Admit)
 	if err == nil {
 		var found []store.AdmittedJob
-		found, err = p.Store.AdmitNext(ctx, all, parked)
+		found, err = p.Store.AdmitNext(ctx, keys...)
 		p.Admitted(found)
 	}
 	if store.Denied(err) != "" && !p.subjects.running.Load() {
@@ -128,9 +109,7 @@ func (p *Poller) Admit(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		for k, was := range keys {
-			p.subjects.add(k, was)
-		}
+		p.subjects.add(keys...)
 		if ctx.Err() == nil { // otherwise, the pod is stopping, and admits the jobs at the end
 			p.Damped.Warn(ctx, admissionFailed, telemetry.Err, p.DBError(err))
 		}

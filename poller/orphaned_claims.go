@@ -50,7 +50,7 @@ func (p *Poller) HandBackOrphans(ctx context.Context) error {
 		p.Log.WarnContext(ctx, "handed back jobs of this pod that are unknown to it: a reply or an outcome was lost", telemetry.Jobs, len(back), telemetry.Pod, p.Opts.Name)
 		for _, h := range held {
 			if back[h.ID] {
-				p.SubjectTaken(h.Kind, h.Subject) // another job may have to precede it
+				p.SubjectChanged(h.Kind, h.Subject)
 			}
 		}
 		p.WakeAll()

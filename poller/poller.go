@@ -117,7 +117,7 @@ func (p *Poller) Sweep(ctx context.Context) (more bool) {
 func (p *Poller) promote(ctx context.Context) (more bool) {
 	const most = 500
 	pending, waiting, err := p.Store.Promote(ctx, most)
-	p.SubjectsTaken(waiting)
+	p.SubjectsChanged(waiting...)
 	if !p.went(ctx, promotionFailed, err) {
 		p.due.sweepAgain(true, false, time.Second)
 	} else if more = len(pending)+len(waiting) == most; more {

@@ -37,7 +37,7 @@ func (p *Poller) recoverLapsed(ctx context.Context) error {
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
 		p.Ends.ReportAll(page.Ended)
-		p.SubjectsFreed(page.Ended)
+		p.SubjectsChanged(page.Keys...)
 		for _, end := range page.Ended {
 			if end.State == job.Failed {
 				crashed++

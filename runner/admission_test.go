@@ -172,6 +172,32 @@ func TestUrgentJobOfPendingSubject(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
+// A recovered job holds the guard, and an urgent job waits for it. The pod that has recovered the job lets it yield; no poll does.
+func TestRecoveredJobYields(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := latch(t)
+	var order ran
+	r := start(t, pool, runner.Options{Slots: 1, PollEvery: seldom}, map[string]handler{"k": order.handler, "blocks": func(context.Context, *raw) (*runner.Outcome, error) {
+		<-wait
+		return nil, nil
+	}})
+	enqueueStarted(t, r, rawArgs("blocks"))
+	const dead = "00000000-0000-4000-8000-00000000dead"
+	low := enqueue(t, r, rawArgs("k"), runner.Subject("s"))
+	exec(t, pool, `update trapeze.live set state = 'running', pod = $2, fence = 1, attempt = 1, claimed_at = now(), started_at = now() where id = $1`, low, dead)
+	high := enqueue(t, r, rawArgs("k"), runner.Subject("s"), runner.Priority(20))
+	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values ($1, 'dead', now(), now(), 'lapsed')`, dead)
+	pgtest.Wait(t, "the urgent job has the guard", func() bool {
+		return queryOne[bool](t, pool, `select exists (select from trapeze.current_runs where job_id = $1 and state = 'running')`, high)
+	})
+	open()
+	is.Equal(waitEnded(t, r, low).Crashes, 1)
+	is.Equal(order.ids, []int64{high, low})
+	is.Equal(metricValue(t, r, "trapeze_admissions_missed_total"), 0.0)
+}
+
 // Submissions of two pods and of a process that runs no jobs wait for the same subjects. The processes admit them; no poll does.
 func TestSubjectsWithoutPolls(t *testing.T) {
 	t.Parallel()

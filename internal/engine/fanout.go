@@ -63,7 +63,7 @@ func (x *executor) fanOut(run *Run, o *work.Outcome) (*Run, error) {
 	run.Wrote.Store(true)
 	run.span.State(job.Waiting)
 	x.Log.DebugContext(run.Ctx, "job waits for its children", append(run.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	x.SubjectFreed(run.Claimed.Kind, run.Claimed.Subject)
+	x.SubjectChanged(run.Claimed.Kind, run.Claimed.Subject)
 	if empty {
 		x.fanOuts.Unsettled.add(run.Lease.JobID)
 	}

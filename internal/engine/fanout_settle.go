@@ -215,9 +215,9 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	switch ended.Next {
 	case store.PlacedPending:
 		f.WakeAll()
-		f.SubjectTaken(e.Next.Kind, e.Next.Subject) // after a lost reply, the step may be waiting for its subject
+		f.SubjectChanged(e.Next.Kind, e.Next.Subject) // after a lost reply, the step may be waiting for its subject
 	case store.PlacedWaiting:
-		f.SubjectTaken(e.Next.Kind, e.Next.Subject)
+		f.SubjectChanged(e.Next.Kind, e.Next.Subject)
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)

@@ -147,7 +147,7 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 		}
 	}
 	if !ended.ChildRunning && ended.State == job.Succeeded {
-		x.SubjectTaken(next.Kind, next.Subject) // the step may wait for its subject
+		x.SubjectChanged(next.Kind, next.Subject) // the step may wait for its subject
 		if next.DelayMillis > 0 {
 			x.WakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 		} else {

@@ -223,7 +223,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	case store.PlacedPending:
 		sub.WakeAll()
 	case store.PlacedWaiting:
-		sub.SubjectTaken(n.Kind, n.Subject)
+		sub.SubjectChanged(n.Kind, n.Subject)
 	case store.PlacedParked:
 		sub.WakeAfter(w.Delay)
 	}

@@ -36,7 +36,7 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 			taken = append(taken, store.Key{Kind: n.Kind, Subject: n.Subject})
 		}
 	}
-	sub.SubjectsTaken(taken)
+	sub.SubjectsChanged(taken...)
 	return idsOf(rows), nil
 }
 

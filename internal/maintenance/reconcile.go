@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/job"
 )
 
 // reconcilePage is the number of waiting jobs, and of held subjects, that a single reconciliation covers.
@@ -43,29 +41,9 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	for _, run := range ended {
 		m.o.Log.ErrorContext(ctx, "released a subject held by a job that does not run: rows were probably changed by hand",
 			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)
+		m.o.SubjectChanged(run.Kind, run.Subject)
 	}
-	freed := make([]job.End, len(ended))
-	for i, run := range ended {
-		freed[i] = job.End{Kind: run.Kind, Subject: run.Subject}
-	}
-	return len(ended), errors.Join(err, m.admit(ctx, freed))
-}
-
-// admit admits the next jobs of the subjects of ended jobs, and wakes the pods.
-func (m *Maintenance) admit(ctx context.Context, ended []job.End) error {
-	var keys []store.Key
-	for _, end := range ended {
-		if end.Subject != "" {
-			keys = append(keys, store.Key{Kind: end.Kind, Subject: end.Subject})
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	_, err := m.o.Store.AdmitNext(ctx, keys, nil)
-	m.o.Wake()
-	m.o.WakePeers()
-	return err
+	return len(ended), err
 }
 
 // reconcileGrants recalculates the granted slots of lanes, and revokes the grants of pods that are gone.

@@ -111,6 +111,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 				if ended = append(ended, *o.Ended); o.Ended.State == job.Failed {
 					failed++
 				}
+				m.o.SubjectChanged(o.Ended.Kind, o.Ended.Subject)
 			}
 			if o.Pod != nil {
 				m.o.Overdue(job.Lease{JobID: o.ID, Fence: o.Fence, Pod: *o.Pod})
@@ -120,11 +121,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 		if failed > 0 {
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
-		if total += len(ended); len(ended) > 0 {
-			if err := m.admit(ctx, ended); err != nil {
-				return total, err
-			}
-		}
+		total += len(ended)
 		if len(ended) == 0 || len(list) < endsAtOnce {
 			return total, nil
 		}

@@ -55,10 +55,8 @@ func (p *Pod) UseEngine(e job.LaneEngine) error {
 
 // Outbox returns an engine's outbox. Jobs that end through the outbox are reported like those of the pod's own handlers.
 func (p *Pod) Outbox(engine string) *outbox.Outbox {
-	return outbox.New(p.Commands, outbox.Options{Engine: engine, MaxCrashes: p.opts.MaxCrashes, Ended: func(e job.End) {
-		p.Ends.Report(nil, e)
-		p.SubjectFreed(e.Kind, e.Subject)
-	}})
+	return outbox.New(p.Commands, outbox.Options{Engine: engine, MaxCrashes: p.opts.MaxCrashes, Admitted: p.Admitted,
+		Ended: func(e job.End) { p.Ends.Report(nil, e) }})
 }
 
 // OnWake makes the pod call do, at a limited rate, after notifications that jobs may be due. The function must not block.

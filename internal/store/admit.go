@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +13,7 @@ import (
 // and an admission. Each of them makes only those jobs pending whose guard it has inserted.
 //
 // The end of a handler gives the guard to the first job that is parked for the subject ([endGuards]). Any other transaction that ends a job or parks it frees
-// the guard. A process that has freed a guard, or has locked or written a row of parked with the reason subject,
+// the guard. A process that has freed a guard, has made a running job pending again, or has locked or written a row of parked with the reason subject,
 // then calls [Store.AdmitNext], with a new snapshot: otherwise, a submission and an end at the same moment would leave the job to each other.
 // If a process fails in between, the polls find the job: [Store.AdmitMissed] examines a thousand subjects per poll.
 
@@ -41,41 +40,43 @@ func takeGuards(from string) string {
 const guardFree = `not exists (select from trapeze.current_runs c
 		where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)`
 
-// firstWaiting evaluates an expression for the first job p that waits for the subject of row w. It is null if there is none. Without the order, the
-// planner may search parked_of_lane, across all lanes. Plan: the first row of parked_for_subject.
-func firstWaiting(expression string) string {
-	return `(select ` + expression + ` from trapeze.parked p where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject
-			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
+// firstOfEach selects the first row p of parked for the subject of row w, for each value of an expression, among the rows that a condition admits. Its cost
+// does not depend on the number of rows with the same value. There must be an index on kind, subject, the value and the order.
+func firstOfEach(value, condition, order string) string {
+	probe := func(also string) string {
+		return `(select ` + value + ` as value, p.lane, p.priority, p.run_after, p.id from trapeze.parked p
+				where ` + condition + ` and p.kind = w.kind and p.subject = w.subject` + also + `
+				order by p.kind, p.subject, ` + value + `, ` + order + ` limit 1)`
+	}
+	return `(with recursive first as (
+			` + probe("") + `
+			union all
+			select p.* from first f cross join lateral ` + probe(" and "+value+" > f.value") + ` p
+		) select * from first)`
 }
 
-// openLane is the condition that the lane of row p is open.
-const openLane = `coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = p.lane), false)`
+// waitingFirst selects the first job of each lane that waits for the subject of row w, and whether the lane is open. Plan: one probe of
+// parked_for_subject, and one more for each lane; lanes_pkey.
+var waitingFirst = `(select f.*, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = f.lane), false) as opens
+		from ` + firstOfEach("p.lane", "p.why = 'subject'", "p.priority desc, p.run_after, p.id") + ` f) p`
 
-// openWaiting is true if a job in an open lane waits for the subject of row w, and null otherwise; also adds a condition. Plan: parked_for_subject up to
-// the first such row; lanes_pkey.
-func openWaiting(also string) string {
-	return `(select true from trapeze.parked p where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject` + also + ` and ` + openLane + `
-			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
+// noneWaits is the condition that no job p that meets a condition waits for the subject of row w. The condition must hold for the first job of a
+// lane if it holds for any.
+func noneWaits(condition string) string {
+	return `(select true from ` + waitingFirst + ` where ` + condition + ` limit 1) is null`
 }
 
-// firstParked is the id of the first job that is parked for the subject of row w; also adds a condition. Without the first two columns of the order, the
-// planner may search parked_of_lane. Plan: parked_for_subject up to the first such row.
-func firstParked(also string) string {
-	return `(select p.id from trapeze.parked p where p.why = 'subject' and p.kind = w.kind and p.subject = w.subject` + also + `
-			order by p.kind, p.subject, (-p.priority), p.run_after, p.id limit 1)`
-}
-
-// duePrecedes is the condition that a due job of the subject of row w, which has not been promoted yet, precedes a position. It must be promoted first.
-// Plan: parked_due_of_subject up to the first due row.
+// duePrecedes is the condition that a due job d of the subject of row w, which has not been promoted yet, precedes a position. It must be promoted first.
+// Plan: one probe of parked_due_of_subject, and one more for each priority.
 func duePrecedes(position string) string {
-	return `coalesce((select true from trapeze.parked d where d.why in ('scheduled', 'retry', 'snooze') and d.subject <> '' and d.kind = w.kind and d.subject = w.subject
-			and d.run_after <= now() and ` + position + ` order by d.kind, d.subject, (-d.priority), d.run_after, d.id limit 1), false)`
+	return `coalesce((select true from ` + firstOfEach("(-p.priority)", "p.why in ('scheduled', 'retry', 'snooze') and p.subject <> ''", "p.run_after, p.id") + ` d
+			where d.run_after <= now() and ` + position + ` limit 1), false)`
 }
 
 // lockFirst locks the first job that is parked for the subject of row w: those in open lanes come first. It selects nothing if another transaction has
-// locked that job. Plan: as for firstParked; parked_pkey.
+// locked that job. Plan: as for waitingFirst; parked_pkey.
 var lockFirst = `(select p.id, p.priority, p.run_after from trapeze.parked p
-		where p.id = coalesce(` + firstParked(" and "+openLane) + `, ` + firstParked("") + `)
+		where p.id = (select p.id from ` + waitingFirst + ` order by p.opens desc, (-p.priority), p.run_after, p.id limit 1)
 			and not ` + duePrecedes("((-d.priority), d.run_after, d.id) < ((-p.priority), p.run_after, p.id)") + ` for update skip locked) h`
 
 const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
@@ -84,7 +85,7 @@ const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes,
 // a later job if the first one is locked: the job would have to yield at once, and the process that has locked the first job admits it. It
 // returns the subjects whose first job it has locked, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
 // and the subject must be asked for again, because a concurrent end may have found the locked row. Plan: per subject, one probe of
-// current_runs_one_running and parked_pkey, and an Index Scan on parked_for_subject up to the first row.
+// current_runs_one_running and parked_pkey, and those of waitingFirst.
 var admitSQL = newStatement(`
 with heirs as materialized (
 	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
@@ -104,7 +105,7 @@ select kind, subject, kind, '', priority, run_after from heirs where id not in (
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
 // whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
 // again. A recovered job, which precedes its lane's backlog, keeps its age. Plan: per subject, one probe of current_runs_one_running and of live_pkey,
-// and an Index Scan on parked_for_subject up to the first row.
+// and those of waitingFirst.
 var yieldSQL = newStatement(`
 with outranked as materialized (
 	select l.id from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
@@ -115,8 +116,7 @@ with outranked as materialized (
 		select l.id, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
 		from trapeze.live l where l.id = c.job_id and l.state = 'pending' limit 1
 	) l
-	where case when l.opens then `, openWaiting(" and (-p.priority) < (-l.priority)"), `
-		else `, openWaiting(""), ` end
+	where not `, noneWaits("p.opens and (not l.opens or p.priority > l.priority)"), `
 ), held as materialized (
 	select l.id from outranked o join trapeze.live l on l.id = any(array[o.id]) where l.state = 'pending' order by o.id for update of l skip locked
 ), gone as (
@@ -188,9 +188,6 @@ func (s *Store) Admit(ctx context.Context, keys []Key) (a Admitted, err error) {
 
 // Yield takes the guard from each subject's pending job if another of its jobs should run first, and returns how many it has taken.
 func (s *Store) Yield(ctx context.Context, keys []Key) (int, error) {
-	if len(keys) == 0 {
-		return 0, nil
-	}
 	found, err := run(ctx, s, pgx.RowTo[int64], yieldSQL, keyArgs(keys))
 	if err != nil {
 		return 0, fmt.Errorf("choose between the jobs of %d subjects: %w", len(keys), err)
@@ -198,11 +195,11 @@ func (s *Store) Yield(ctx context.Context, keys []Key) (int, error) {
 	return len(found), nil
 }
 
-// AdmitNext calls [Store.Admit] for the subjects in keys until each is busy or has no more jobs. parked are those of which a job was parked, moved,
-// handed back, or given another priority; a pending job of these yields to a job that should run before it. Yield comes after Admit: a
-// concurrent admission that does not see the parked job can take the guard before. AdmitNext returns the admitted jobs even after an error.
-// It is safe to call it for any subject at any time.
-func (s *Store) AdmitNext(ctx context.Context, keys, parked []Key) (jobs []AdmittedJob, err error) {
+// AdmitNext calls [Store.Admit] until each subject is busy or has no more jobs. A pending job yields to a job that should run before it. Yield
+// comes after Admit: a concurrent admission that does not see a parked job can take the guard before. AdmitNext returns the admitted jobs even
+// after an error. It is safe to call it for any subject at any time.
+func (s *Store) AdmitNext(ctx context.Context, subjects ...Key) (jobs []AdmittedJob, err error) {
+	keys := subjects
 	for try := 0; len(keys) > 0 && try < 20; try++ { // with more, transactions compete for the same subjects without end: a poll decides
 		a, err := s.Admit(ctx, keys)
 		if err != nil {
@@ -210,19 +207,21 @@ func (s *Store) AdmitNext(ctx context.Context, keys, parked []Key) (jobs []Admit
 		}
 		jobs = append(jobs, a.Jobs...)
 		if keys = a.Again; len(keys) > 0 {
-			parked = slices.Concat(parked, keys)
-		} else if n, err := s.Yield(ctx, parked); err != nil {
+			continue
+		}
+		if n, err := s.Yield(ctx, subjects); err != nil {
 			return jobs, err
 		} else if n > 0 {
-			keys = parked
+			keys = subjects
 		}
 	}
 	return jobs, nil
 }
 
-// AdmitParked is [Store.AdmitNext] for subjects of which a job was parked, moved, handed back, or given another priority.
-func (s *Store) AdmitParked(ctx context.Context, keys []Key) ([]AdmittedJob, error) {
-	return s.AdmitNext(ctx, keys, keys)
+// SubjectsOf lists the subjects of the jobs in a CTE as JSON, for a result of type []Key.
+func SubjectsOf(cte string) string {
+	return `coalesce((select json_agg(json_build_object('Kind', kind, 'Subject', subject) order by kind, subject) from (
+		select distinct kind, subject from ` + cte + ` where subject <> '') w), '[]')`
 }
 
 func keyArgs(keys []Key) args {
@@ -263,8 +262,5 @@ func (s *Store) AdmitMissed(ctx context.Context) ([]AdmittedJob, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the subjects with parked jobs: %w", err)
 	}
-	if len(page) == 0 {
-		return nil, nil
-	}
-	return s.AdmitParked(ctx, page)
+	return s.AdmitNext(ctx, page...)
 }

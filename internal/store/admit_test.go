@@ -337,7 +337,7 @@ func TestAdmissionDuringOpenTransaction(t *testing.T) {
 	pending, waiting, err := w.Promote(ctx, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(pending)+len(waiting), 1)
-	a, err := w.AdmitParked(ctx, subjectS)
+	a, err := w.AdmitNext(ctx, subjectS...)
 	w.is.NoErr(err)
 	w.is.Equal(len(a), 0)
 	_, err = w.AdmitMissed(ctx)

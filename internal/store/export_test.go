@@ -33,6 +33,7 @@ var (
 	PromoteSQL       = promoteSQL
 	RegisterSQL      = registerSQL
 	SettleSlotsSQL   = settleSlotsSQL
+	YieldSQL         = yieldSQL
 
 	Argument = argument
 	Do       = do

@@ -70,7 +70,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 	if fanOuts {
 		last := ""
 		if nextSteps {
-			last = " and next is null"
+			last = " and next is null and (select count(*) from placed) >= 0" // guards are inserted before fan-outs are locked
 		}
 		parts = append(parts, "branches as (\n\tselect of_group, state, was_impaired from gone where of_group is not null"+last+"\n)", NoParents, CountBranches)
 		due = "(select c.id from counted c where c.id = of_group and c.due)"

@@ -187,3 +187,34 @@ func TestCancelWaitingForClaim(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonCancelled}})
 }
+
+// Two batches end branches of the same fan-out, and have next steps of the same subject.
+func TestFinishDeadlockBranchesAndGuards(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.put(plain)
+	w.fanOut(podID, w.one(podID), store.FanOut{}, plain, plain)
+	w.put(plain, plain, plain)
+	c := w.claims(podID, 5)
+	to := func(c *store.Claimed, subject string) store.Ending {
+		return endingWith(c, w.new(then(c, about(subject)))[0])
+	}
+	b1 := []store.Ending{to(c[2], "m"), to(c[3], "n"), branchEnding(c[0], job.Succeeded)}
+	b2 := []store.Ending{branchEnding(c[1], job.Succeeded), to(c[4], "m")}
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 'n', -1, 'running')`)
+	finish := func(list []store.Ending) func() (map[int64]store.Ended, error) {
+		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, list) })
+	}
+	x := finish(b1)
+	w.waiting(1) // it has inserted the guard of m
+	y := finish(b2)
+	w.waiting(2)
+	release(false)
+	ex, err := x()
+	w.is.NoErr(err)
+	ey, err := y()
+	w.is.NoErr(err)
+	w.is.Equal([]int{len(ex), len(ey)}, []int{3, 2})
+	w.is.Equal(w.deadlocks(), 0)
+}

@@ -130,7 +130,7 @@ func (m *model) CloseLapsed(by string) (podIDs []string) {
 func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int) store.RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}}
+	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Keys: []store.Key{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(podIDs, j.pod) {
@@ -144,6 +144,9 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 		limit := maxCrashes
 		if j.MaxCrashes != nil {
 			limit = *j.MaxCrashes
+		}
+		if k := (store.Key{Kind: j.Kind, Subject: j.Subject}); k.Subject != "" && !slices.Contains(r.Keys, k) {
+			r.Keys = append(r.Keys, k)
 		}
 		j.crashes++
 		event := eventOf(j.lease(), "job.recovered")
@@ -167,6 +170,9 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 		m.end(j, to, job.Error, reason, event)
 		r.Ended = append(r.Ended, *j.ending())
 	}
+	slices.SortFunc(r.Keys, func(a, b store.Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
+	})
 	return r
 }
 

@@ -71,6 +71,29 @@ func TestMoveStrandedJobs(t *testing.T) {
 	w.is.Equal(n, 0)
 }
 
+// A parked job moves from a lane that does not exist once it is due, even if its subject is still taken.
+func TestMoveStrandedParkedJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(about("s"))
+	w.one(w.pod("a"))
+	later := func(n *store.NewJob) { n.Lane, n.DelayMillis = "gone", 3_600_000 }
+	asks := func(n *store.NewJob) { n.Lane, n.Subject, n.NeedsApproval = "gone", "s", true }
+	for _, change := range []func(*store.NewJob){inLane("gone", "s"), later, func(n *store.NewJob) { later(n); n.Subject = "s" }, asks} {
+		id := w.put(change)[0]
+		w.exec(`update trapeze.parked set run_after = now() where id = $1`, id)
+		if w.at(id).State == job.AwaitingApproval {
+			w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"))
+		}
+		_, _, err := w.Promote(w.ctx(), 10)
+		w.is.NoErr(err)
+		n, err := admin.MoveStranded(w.ctx(), w.Store)
+		w.is.NoErr(err)
+		w.is.Equal(n, 1)
+		w.is.Equal(w.at(id).Lane, "default")
+	}
+}
+
 // All lanes, including the default lane to which a deleted lane's kinds move, are locked before kinds. Otherwise, two changes could
 // deadlock.
 func TestDeletedLaneLockOrder(t *testing.T) {

@@ -101,7 +101,7 @@ const placeWaiting = `placed as materialized (
 // each row that requests to start.
 func mayStart(ahead string) string {
 	return `w.*, w.delay_ms = 0 and not w.approval and (w.subject = ''
-		or (w.handed or ` + guardFree + `) and coalesce(` + firstWaiting("(-p.priority) > w.ahead") + `, true)
+		or (w.handed or ` + guardFree + `) and ` + noneWaits("(-p.priority) <= w.ahead") + `
 			and not ` + duePrecedes("(-d.priority) <= w.ahead") + `) as free,
 	w.starts and exists (select from trapeze.pods where id = w.pod and ` + stillOpen + `)
 		and not exists (` + ahead + `) as first

@@ -80,8 +80,8 @@ with due as materialized (
 	where p.why in ('scheduled', 'retry', 'snooze') and p.run_after <= now()
 	order by p.run_after, p.id limit @limit for update skip locked
 ), may as materialized (
-	select w.*, w.subject = '' or `, guardFree, ` and coalesce(
-		`, firstWaiting("((-p.priority), p.run_after, p.id) > ((-w.priority), w.run_after, w.id)"), `, true) as free
+	select w.*, w.subject = '' or `, guardFree, ` and
+		`, noneWaits("((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), ` as free
 	from due w
 ), `, takeGuards("may"), `, moved as (
 	delete from trapeze.parked p using due d where p.id = d.id
@@ -101,7 +101,7 @@ with due as materialized (
 select admitted, subject, kind, lane, priority, run_after from moved`)
 
 // Promote reads at most limit due parked jobs, and returns those that are now pending. It also returns the subjects of those that now wait for
-// their subject; call [Store.AdmitParked] for them.
+// their subject; call [Store.AdmitNext] for them.
 func (s *Store) Promote(ctx context.Context, limit int) (pending []AdmittedJob, waiting []Key, err error) {
 	type row struct {
 		Admitted bool

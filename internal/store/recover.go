@@ -82,7 +82,7 @@ var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, re
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
-	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit)`)
+	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+SubjectsOf("hit"))
 
 const (
 	// recoverRead reads a page of live without locks. Plan: live_pkey, stops at the limit.
@@ -94,7 +94,8 @@ const (
 	// job that was claimed ahead of time may not have started, so its crash does not count unless the limit is one. After that first claim,
 	// the job is not claimed ahead of time again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
-	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
+	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name,
+		l.kind, l.subject
 	from page p
 	join trapeze.live l on l.id = any(array[p.id])
 	join trapeze.jobs j on j.id = p.id
@@ -131,7 +132,8 @@ const (
 	from gone
 )`
 
-	// recoverRuns frees the guards of the jobs in the gone CTE. A job in the again CTE keeps its guard. Plan: current_runs_of_subject.
+	// recoverRuns frees the guards of the jobs in the gone CTE. A job in the again CTE keeps its guard, although another job may have to precede
+	// it now. Plan: current_runs_of_subject.
 	recoverRuns = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
@@ -155,6 +157,7 @@ type RecoveredPage struct {
 	Pending int       // number of jobs that are pending again
 	Ended   []job.End // jobs that failed as crashed or were cancelled
 	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
+	Keys    []Key     // the subjects of the recovered jobs; call [Store.AdmitNext] for them
 }
 
 // RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither

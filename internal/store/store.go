@@ -11,8 +11,9 @@
 //	claim_outcome.go, missing_claims.go   read back outcomes after a lost reply
 //
 // Every write for a claim carries its lease and matches the row of live by id, fence and pod. A pod that has lost the claim can only add an
-// event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id.
-// Guards in current_runs are inserted in the order of their keys, and a statement changes only those whose jobs it has locked in live. Statements refer to the schema as trapeze; [New] replaces that with the configured name.
+// event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, new guards
+// by key, fan_outs by id. A statement changes only those existing guards whose jobs it has locked in live. PostgreSQL runs a CTE when another part first reads
+// it, so a condition enforces the order where none follows from the data. Statements refer to the schema as trapeze; [New] replaces that with the configured name.
 //
 // To change the claim, placement, admission or the poll's search for missed work, one must know sixteen ideas:
 //

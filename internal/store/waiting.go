@@ -79,8 +79,8 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 
 // endWaitingSQL ends a waiting job once its fan-out requires the job to end, and inserts the next step in the same transaction. It matches
 // the job by the number of its latest event, which distinguishes this wait from an earlier one with the same fence before a retry. The
-// number also reveals a later change of priority or lane, which the next step must inherit. Plan: primary key lookups; inserts; for the
-// step, the same as for enqueueSQL.
+// number also reveals a later change of priority or lane, which the next step must inherit. The select list inserts the guard before it
+// locks fan-outs. Plan: primary key lookups; inserts; for the step, the same as for enqueueSQL.
 var endWaitingSQL = newStatement(with(waitingGone, waitingInput, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 

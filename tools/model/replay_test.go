@@ -130,11 +130,11 @@ func (r *replay) claim(s *store.Store) *store.Claimed {
 }
 
 func freed(s *store.Store) error {
-	_, err := s.AdmitNext(context.Background(), key, nil)
+	_, err := s.AdmitNext(context.Background(), key...)
 	return err
 }
 
-func (r *replay) parked() { _, err := r.AdmitParked(r.t.Context(), key); r.is.NoErr(err) }
+func (r *replay) parked() { _, err := r.AdmitNext(r.t.Context(), key...); r.is.NoErr(err) }
 
 // holds checks that the job, or none, is pending and holds the guard.
 func (r *replay) holds(ids ...int64) {
@@ -174,7 +174,7 @@ func TestReplayUrgentJobDuringAdmission(t *testing.T) {
 	admitted := r.stops(freed) // its snapshot does not show the urgent job
 	submitted()
 	settled := r.waits(0, func() error {
-		_, err := r.AdmitParked(context.Background(), key)
+		_, err := r.AdmitNext(context.Background(), key...)
 		return err
 	})
 	admitted()
@@ -245,7 +245,7 @@ func TestReplayTwoPromotions(t *testing.T) {
 	promote := func(s *store.Store) error {
 		_, waiting, err := s.Promote(context.Background(), 1)
 		if err == nil {
-			_, err = s.AdmitParked(context.Background(), waiting)
+			_, err = s.AdmitNext(context.Background(), waiting...)
 		}
 		return err
 	}

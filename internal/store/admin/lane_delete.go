@@ -115,17 +115,20 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 }
 
 // strandedSQL lists lanes that have due jobs but do not exist. This happens if a lane is deleted while a job is being submitted to it, or
-// if a job that was running in it becomes pending again after the deletion. Plan: one lookup in live_for_claim for each lane name in it.
+// if a job that was running in it becomes pending again after the deletion. It finds other parked jobs once they are due. Plan: one
+// lookup in live_for_claim and parked_of_lane for each lane name in them.
 const strandedSQL = `
-with recursive names as (
-	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
+with recursive names(lane) as (
+	select ''
 	union all
-	select (select l.lane from trapeze.live l where l.lane > n.lane order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
+	select least((select l.lane from trapeze.live l where l.lane > n.lane order by l.lane, (-l.priority), l.ready_at, l.id limit 1),
+		(select p.lane from trapeze.parked p where p.why = 'subject' and p.lane > n.lane order by p.lane, (-p.priority), p.run_after, p.id limit 1))
 	from names n where n.lane is not null
 )
 select n.lane from names n
-where n.lane is not null and not exists (select from trapeze.lanes a where a.name = n.lane)
-	and exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')`
+where n.lane <> '' and not exists (select from trapeze.lanes a where a.name = n.lane)
+	and (exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')
+		or exists (select from trapeze.parked p where p.lane = n.lane and p.why = 'subject'))`
 
 // MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. Several pods can
 // safely call it concurrently.

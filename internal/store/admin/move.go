@@ -23,7 +23,7 @@ type Moving struct {
 //
 // The page includes the columns that the conditions need. If the conditions rejoined live, each row on the page would be compared with all
 // of the lane's rows. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
-const moveLiveSQL = `
+var moveLiveSQL = `
 with page as materialized (
 	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
 ), found as materialized (
@@ -41,11 +41,11 @@ with page as materialized (
 	select id, event_no, fence, 'pending', 'pending', 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from found) - (select count(*) from moved))::int, ` + movedSubjects
+	((select count(*) from found) - (select count(*) from moved))::int, ` + store.SubjectsOf("moved")
 
 // moveParkedSQL is like moveLiveSQL, but for jobs that are waiting for a time, for approval or for other jobs. Plan: Index Scan on
 // parked_pkey.
-const moveParkedSQL = `
+var moveParkedSQL = `
 with page as materialized (
 	select p.id, p.lane, p.kind from trapeze.parked p where p.id > $2 order by p.id limit $3
 ), found as materialized (
@@ -64,11 +64,7 @@ with page as materialized (
 	select id, event_no, fence, state, state, 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from found) - (select count(*) from moved))::int, ` + movedSubjects
-
-// movedSubjects lists the subjects of the jobs in the moved CTE.
-const movedSubjects = `coalesce((select json_agg(json_build_object('Kind', kind, 'Subject', subject)) from (
-		select distinct kind, subject from moved where subject <> '') m), '[]')`
+	((select count(*) from found) - (select count(*) from moved))::int, ` + store.SubjectsOf("moved")
 
 // countMovesSQL counts the jobs that a move would affect. Plan: live_for_claim, the lane's rows; one pass over parked.
 const countMovesSQL = `
@@ -104,7 +100,7 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, s
 // lane may be open or closed.
 func admitMoved(ctx context.Context, s *store.Store, keys []store.Key) error {
 	for page := range slices.Chunk(keys, 1000) {
-		if _, err := s.AdmitParked(ctx, page); err != nil {
+		if _, err := s.AdmitNext(ctx, page...); err != nil {
 			return err
 		}
 	}

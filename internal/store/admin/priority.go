@@ -133,8 +133,8 @@ const subjectSQL = `select kind, subject from trapeze.jobs where id = $1 and sub
 // admitAgain lets the most urgent job of a subject run first, after a change to the priority of one of its jobs. After an error, the polls do.
 func admitAgain(ctx context.Context, s *store.Store, id int64) {
 	keys, err := store.Rows(ctx, s, pgx.RowToStructByPos[store.Key], subjectSQL, id)
-	if err == nil && len(keys) > 0 {
-		_, _ = s.AdmitParked(ctx, keys)
+	if err == nil {
+		_, _ = s.AdmitNext(ctx, keys...)
 	}
 }
 

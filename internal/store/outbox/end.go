@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -84,7 +85,7 @@ func (b *Outbox) End(ctx context.Context, id, epoch int64, e End) (job.State, er
 
 // end is like [Outbox.End]. If unstarted is true, it also returns [ErrStale] if the run's start has been recorded.
 func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool) (state job.State, err error) {
-	var end *job.End
+	var end *ended
 	err = b.s.Tx(ctx, func(tx pgx.Tx) error {
 		end = nil
 		h, err := b.hold(ctx, tx, id, fence, max(e.Attempts, 1)-1, e.Started, unstarted)
@@ -103,22 +104,32 @@ func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool
 	}
 	if end != nil {
 		state = end.State
-		if e.Next != nil && e.Next.Subject != "" { // the step may wait for its subject; after an error, a poll admits it
-			_, _ = b.s.AdmitParked(ctx, []store.Key{{Kind: e.Next.Kind, Subject: e.Next.Subject}})
-		}
-		b.ended(ctx, *end)
+		b.admit(ctx, end, store.Key{Kind: end.Kind, Subject: end.Subject}, end.step)
 	}
 	return state, nil
 }
 
-// ended admits the next job of an ended job's subject, and reports the end. After an error, the poll of a pod admits the job.
-func (b *Outbox) ended(ctx context.Context, end job.End) {
-	if end.Subject != "" {
-		_, _ = b.s.AdmitNext(ctx, []store.Key{{Kind: end.Kind, Subject: end.Subject}}, nil)
+// ended is the end of a job, with the subject of the next step and the job to which the end has given the guard of the job's subject.
+type ended struct {
+	job.End
+	step store.Key
+	heir *store.AdmittedJob
+}
+
+// admit admits the next jobs of subjects, and reports an end unless it is nil. After an error, the poll of a pod admits the jobs.
+func (b *Outbox) admit(ctx context.Context, end *ended, subjects ...store.Key) {
+	if subjects = slices.DeleteFunc(subjects, func(k store.Key) bool { return k.Subject == "" }); len(subjects) > 0 {
+		jobs, _ := b.s.AdmitNext(ctx, subjects...)
+		if end != nil && end.heir != nil {
+			jobs = append(jobs, *end.heir)
+		}
 		b.scan.forget()
+		if len(jobs) > 0 && b.o.Admitted != nil {
+			b.o.Admitted(jobs)
+		}
 	}
-	if b.o.Ended != nil {
-		b.o.Ended(end)
+	if end != nil && b.o.Ended != nil {
+		b.o.Ended(end.End)
 	}
 }
 
@@ -135,17 +146,18 @@ func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (j
 }
 
 // finish ends a locked job, and wakes the pods for its next step and for jobs with the same subject.
-func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held, e End) (*job.End, error) {
+func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held, e End) (*ended, error) {
 	e.complete()
 	if e.State != job.Succeeded {
 		e.Next = nil
 	}
-	ended, err := store.FinishIn(ctx, b.s, tx, b.podID, []store.Ending{{ID: id, Fence: fence, State: e.State, Outcome: e.Outcome, Reason: e.Reason,
-		Result: e.Result, Error: e.Error, Class: e.Class, Code: e.Code, Undo: e.Undo, Next: follow(id, h, e.Next), Branch: h.Branch}})
+	next := follow(id, h, e.Next)
+	found, err := store.FinishIn(ctx, b.s, tx, b.podID, []store.Ending{{ID: id, Fence: fence, State: e.State, Outcome: e.Outcome, Reason: e.Reason,
+		Result: e.Result, Error: e.Error, Class: e.Class, Code: e.Code, Undo: e.Undo, Next: next, Branch: h.Branch}})
 	if err != nil {
 		return nil, err
 	}
-	got, ok := ended[id]
+	got, ok := found[id]
 	if !ok {
 		return nil, ErrStale
 	}
@@ -157,8 +169,11 @@ func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held,
 			return nil, err
 		}
 	}
-	end := &job.End{ID: id, PipelineID: h.PipelineID, Kind: h.Kind, Lane: h.Lane, Subject: h.Subject, Attempt: h.Attempt, State: got.State,
-		Reason: e.Reason, Error: e.Error, ErrorClass: e.Class, ErrorCode: e.Code}
+	end := &ended{End: job.End{ID: id, PipelineID: h.PipelineID, Kind: h.Kind, Lane: h.Lane, Subject: h.Subject, Attempt: h.Attempt, State: got.State,
+		Reason: e.Reason, Error: e.Error, ErrorClass: e.Class, ErrorCode: e.Code}, heir: got.Heir}
+	if next != nil {
+		end.step = store.Key{Kind: next.Kind, Subject: next.Subject}
+	}
 	if got.State == job.Cancelled && e.State != job.Cancelled {
 		end.Reason, end.ErrorClass, end.ErrorCode = job.ReasonCancelled, "", ""
 	}
@@ -216,13 +231,15 @@ select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.reco
 // request is cancelled instead. Again returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
-	var end *job.End
+	var end *ended
+	var subject store.Key
 	err := b.s.Tx(ctx, func(tx pgx.Tx) error {
 		end = nil
 		h, err := b.hold(ctx, tx, id, fence, 0, time.Time{}, false)
 		if err != nil {
 			return err
 		}
+		subject = store.Key{Kind: h.Kind, Subject: h.Subject}
 		if h.Cancelled || h.Crashes+1 >= h.MaxCrashes {
 			end, err = b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
 			return err
@@ -239,8 +256,6 @@ func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)
 	}
 	b.scan.forget()
-	if end != nil {
-		b.ended(ctx, *end)
-	}
+	b.admit(ctx, end, subject) // another job may have to precede this one now
 	return nil
 }

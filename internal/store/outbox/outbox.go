@@ -102,6 +102,8 @@ type Options struct {
 	MaxOpen int
 	// Ended, if not nil, is called after the commit for each job that the outbox has ended.
 	Ended func(job.End)
+	// Admitted, if not nil, is called with the jobs that the outbox has admitted. Pods or other engines may have to claim them.
+	Admitted func([]store.AdmittedJob)
 }
 
 // Outbox hands jobs to one engine. It is safe for concurrent use, in any number of processes. After an error that does not match [ErrStale],

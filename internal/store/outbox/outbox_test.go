@@ -220,6 +220,45 @@ func TestSubjectMutexInEngine(t *testing.T) {
 	w.is.Equal(w.one().ID, ids[1])
 }
 
+// The outbox reports each job that it makes pending: after an end, after the loss of a run, and after the insertion of a next step.
+func TestOutboxReportsAdmittedJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var admitted []store.AdmittedJob
+	w.Outbox.o.Admitted = func(jobs []store.AdmittedJob) { admitted = append(admitted, jobs...) }
+	expect := func(priorities ...int) {
+		t.Helper()
+		var found []int
+		for _, j := range admitted {
+			found = append(found, j.Priority)
+		}
+		w.is.Equal(found, priorities)
+		admitted = nil
+	}
+	urgent := func(priority int) func(*store.NewJob) {
+		return func(n *store.NewJob) { n.Subject, n.Priority = "s", priority }
+	}
+	w.put(about("s"))
+	i := w.one()
+	second := w.put(urgent(20), urgent(30))[1]
+	w.start(i, "run 1")
+	w.end(i, succeeded)
+	expect(30)
+	i = w.one()
+	w.is.Equal(i.ID, second)
+	w.put(urgent(40))
+	w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "the run is lost"))
+	expect(40) // the lost run's job yields
+	i = w.one()
+	w.is.Equal(i.Priority, 40)
+	step := w.put(func(n *store.NewJob) { n.Subject = "t" })[0]
+	next, err := w.Store.NewIDs(t.Context(), 1)
+	w.is.NoErr(err)
+	w.end(i, End{State: job.Succeeded, Next: &store.NewJob{ID: next[0], Kind: "k", Lane: "video", Subject: "t", Priority: 50, Args: json.RawMessage("{}")}})
+	expect(50, 30) // the step precedes the pending job of its subject
+	w.is.Equal(w.count(`select count(*) from trapeze.parked where id = $1 and why = 'subject'`, step), 1)
+}
+
 func TestPodClaimOfEngineSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
