@@ -1,15 +1,20 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -23,7 +28,7 @@ type service struct {
 	lists   *store.Store // for potentially slow reads, to keep them from delaying commands
 	opts    Options
 	door    *door
-	secrets *response.Secrets
+	secrets *secrets
 	streams openStreams
 	logins  *buckets
 	openapi func() ([]byte, error) // returns the encoded OpenAPI document, which is created by the first call
@@ -38,7 +43,7 @@ func (s *service) cutOff() bool {
 
 // reportFailure passes the error behind a failed response to Options.OnFailure.
 func (s *service) reportFailure(request *http.Request, err error) {
-	if p := response.ProblemOf(err); s.opts.OnFailure != nil && p.Status >= response.ClientClosedRequest {
+	if p := problemOf(err); s.opts.OnFailure != nil && p.Status >= clientClosedRequest {
 		s.opts.OnFailure(request, cmp.Or(p.Err, err))
 	}
 }
@@ -64,7 +69,7 @@ func (c *call) now(since string) (time.Time, error) {
 
 // present returns jobs, pipelines or schedules without the secrets that the caller may not see.
 func (c *call) present(what any) (any, error) {
-	return c.secrets.Present(c.Request(), c.caller, what)
+	return c.secrets.present(c.Request(), c.caller, what)
 }
 
 // presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. If a search stopped early, searched is
@@ -84,10 +89,25 @@ func readBody[T any](c *call) (body T, err error) {
 	return body, err
 }
 
-// readOptional reads an optional JSON body.
+// withBody returns a handler that reads a required JSON body.
+func withBody[T any](do func(c *call, body T) (any, error)) handler {
+	return func(c *call) (any, error) {
+		body, err := readBody[T](c)
+		if err != nil {
+			return nil, err
+		}
+		return do(c, body)
+	}
+}
+
+// readOptional is like [readBody], but an empty body leaves the zero value.
 func readOptional[T any](c *call) (body T, err error) {
-	err = optional(c, &body)
-	return body, err
+	raw, err := io.ReadAll(c.Request().Body)
+	if err != nil || len(raw) == 0 {
+		return body, err
+	}
+	c.Request().Body = io.NopCloser(bytes.NewReader(raw))
+	return readBody[T](c)
 }
 
 // dryRun reports whether the request asks only for a preview of its effect.
@@ -105,11 +125,11 @@ func (c *call) waitLimit() (time.Duration, error) {
 	}](c)
 	if text := c.QueryParam("wait"); err == nil && text != "" {
 		if bad := body.Wait.UnmarshalJSON([]byte(text)); bad != nil {
-			err = response.Invalid("wait %q: want seconds, or a duration such as 30s", text)
+			err = invalid("wait %q: want seconds, or a duration such as 30s", text)
 		}
 	}
 	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > maxWait) {
-		err = response.Invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
+		err = invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
 	}
 	return time.Duration(body.Wait), err
 }
@@ -131,13 +151,15 @@ func onJob(do func(c *call, id int64) (any, error)) handler {
 	}
 }
 
-// drain handles a command that closes a lane, a pod or the queue, and waits for the jobs running there to finish.
-func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) {
-	wait, err := c.waitLimit()
-	if err != nil {
-		return nil, err
+// waits returns a handler for a command that closes a lane, a pod or the queue, and waits for the jobs running there to finish.
+func waits[T any](do func(c *call, wait time.Duration) (T, error)) handler {
+	return func(c *call) (any, error) {
+		wait, err := c.waitLimit()
+		if err != nil {
+			return nil, err
+		}
+		return do(c, wait)
 	}
-	return do(wait)
 }
 
 // toggle handles a command that reopens a lane, a pod or the queue, or closes it without waiting.
@@ -178,6 +200,88 @@ func pageOf[T any](name string, list []T, limit int, cursor func(last T) string)
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
+	}
+	return list
+}
+
+// unescape unescapes the path parameters. The router leaves them escaped if the path contains an escaped slash.
+func unescape(c echo.Context) {
+	if c.Request().URL.RawPath == "" {
+		return
+	}
+	values := c.ParamValues()
+	for i, name := range c.ParamNames() {
+		if meant, err := url.PathUnescape(values[i]); err == nil && name != "*" {
+			values[i] = meant
+		}
+	}
+	c.SetParamValues(values...)
+}
+
+// checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store, so individual
+// routes need not check for either. It is strict because the standard library drops the parts of a query that it cannot parse: without the
+// check, ?dry_run=true; would make a real change.
+func checkText(c echo.Context) error {
+	query, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		return &problem{Status: http.StatusBadRequest, Code: "invalid_query", Message: "invalid query string",
+			Detail: "separate parameters with &, and encode ; and % as %3B and %25: " + err.Error()}
+	}
+	texts := c.ParamValues()
+	for _, values := range query {
+		texts = append(texts, values...)
+	}
+	for _, text := range texts {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return &problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(),
+				Detail: "the path or the query contains invalid UTF-8 or a NUL character"}
+		}
+	}
+	return nil
+}
+
+// eachFilter calls read for every filter in a list request, with the filter's last value and all its values.
+func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
+	for name, values := range c.QueryParams() {
+		if err := read(name, values[len(values)-1], values); err != nil {
+			return invalid("filter %s: %s", name, err)
+		}
+	}
+	return nil
+}
+
+// limitOf parses the limit parameter.
+func limitOf(c echo.Context, usual int) (int, error) {
+	given := c.QueryParam("limit")
+	if given == "" {
+		return usual, nil
+	}
+	limit, err := text.ParseLimit(given)
+	if err != nil {
+		err = invalid("limit: %s", err)
+	}
+	return limit, err
+}
+
+// boolParam parses a boolean query parameter.
+func boolParam(c echo.Context, name string) (bool, error) {
+	text := c.QueryParam(name)
+	if text == "" {
+		return false, nil
+	}
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, invalid("%s %q: want true or false", name, text)
+	}
+	return yes, nil
+}
+
+func idText(id int64) string { return strconv.FormatInt(id, 10) }
+
+func idTexts(ids []int64) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = idText(id)
 	}
 	return list
 }

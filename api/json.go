@@ -14,7 +14,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -28,9 +27,9 @@ func readJSON(c echo.Context, v any) error {
 	err := Decode(c.Request().Body, v)
 	switch {
 	case errors.Is(err, errText):
-		return &response.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(), Detail: err.Error()}
+		return &problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(), Detail: err.Error()}
 	case errors.Is(err, errJSON):
-		return &response.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: errJSON.Error(), Detail: err.Error()}
+		return &problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: errJSON.Error(), Detail: err.Error()}
 	}
 	return err
 }
@@ -38,19 +37,9 @@ func readJSON(c echo.Context, v any) error {
 // checkMedia returns an error if a request's body is not of the given media type.
 func checkMedia(c echo.Context, want string) error {
 	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != want {
-		return &response.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: " + want}
+		return &problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: " + want}
 	}
 	return nil
-}
-
-// optional is like [readJSON], but allows an empty body, which leaves v unchanged.
-func optional(c echo.Context, v any) error {
-	raw, err := io.ReadAll(c.Request().Body)
-	if err != nil || len(raw) == 0 {
-		return err
-	}
-	c.Request().Body = io.NopCloser(bytes.NewReader(raw))
-	return readJSON(c, v)
 }
 
 // Decode reads one JSON value into v. It rejects unknown fields, duplicate fields, a second value, and text that is not UTF-8.
@@ -88,7 +77,7 @@ func (b requestBody) Read(p []byte) (int, error) {
 	if err == nil || err == io.EOF || tooLarge { //nolint:errorlint // the end of a body is exactly io.EOF
 		return n, err
 	}
-	return n, &response.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: "request body incomplete or malformed", Err: err}
+	return n, &problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: "request body incomplete or malformed", Err: err}
 }
 
 var (

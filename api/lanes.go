@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -21,13 +20,17 @@ var laneRoutes = []Route{
 		query: []string{"dry_run"}, out: of[job.LaneChanged](),
 		do: setLane(func(change job.LaneChange) job.LaneChange { change.Existing = true; return change })},
 	{Method: http.MethodDelete, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Delete a lane; a lane with jobs needs move_to",
-		query: []string{"dry_run", "move_to"}, out: of[job.LaneChanged](), do: deleteLane},
+		query: []string{"dry_run", "move_to"}, out: of[job.LaneChanged](), do: inLane(deleteLane)},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/engine", Needs: access.WorkersManage, Summary: "Wait until a lane has moved to its next engine",
-		query: []string{"wait"}, out: of[job.LaneMove](), do: moveLaneOn},
+		query: []string{"wait"}, out: of[job.LaneMove](), do: inLane(waits(func(c *call, wait time.Duration) (job.LaneMove, error) {
+			return c.r.Admin().MoveOn(c.ctx(), c.Param("name"), wait, c.caller.Name)
+		}))},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is resumed",
-		query: []string{"wait"}, out: of[job.Quiet](), do: drainLane},
+		query: []string{"wait"}, out: of[job.Quiet](), do: inLane(waits(func(c *call, wait time.Duration) (job.Quiet, error) {
+			return c.r.Admin().DrainLane(c.ctx(), c.Param("name"), wait, c.caller.Name)
+		}))},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/resume", Needs: access.WorkersManage, Summary: "Resume a drained lane",
-		out: of[changed](), do: resumeLane},
+		out: of[changed](), do: inLane(func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().ResumeLane) })},
 }
 
 func listLanes(c *call) (any, error) {
@@ -39,7 +42,7 @@ func listLanes(c *call) (any, error) {
 // setLane returns a handler that changes a lane. The handler first applies adjust to the requested change. For a PUT request, adjust sets
 // missing settings to their defaults.
 func setLane(adjust func(job.LaneChange) job.LaneChange) handler {
-	return func(c *call) (any, error) {
+	return inLane(func(c *call) (any, error) {
 		dry, err := c.dryRun()
 		if err != nil {
 			return nil, err
@@ -50,9 +53,8 @@ func setLane(adjust func(job.LaneChange) job.LaneChange) handler {
 		}
 		change = adjust(change)
 		change.DryRun = dry
-		done, err := c.r.Admin().SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
-		return done, laneInPath(err)
-	}
+		return c.r.Admin().SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
+	})
 }
 
 func deleteLane(c *call) (any, error) {
@@ -69,33 +71,72 @@ func deleteLane(c *call) (any, error) {
 	if to := c.QueryParam("move_to"); to != "" {
 		body.MoveTo = to
 	}
-	done, err := c.r.Admin().DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, c.caller.Name, dry)
-	return done, laneInPath(err)
+	return c.r.Admin().DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, c.caller.Name, dry)
 }
 
-func moveLaneOn(c *call) (any, error) {
-	move, err := drain(c, func(wait time.Duration) (job.LaneMove, error) {
-		return c.r.Admin().MoveOn(c.ctx(), c.Param("name"), wait, c.caller.Name)
-	})
-	return move, laneInPath(err)
-}
-
-func drainLane(c *call) (any, error) {
-	quiet, err := drain(c, func(wait time.Duration) (job.Quiet, error) {
-		return c.r.Admin().DrainLane(c.ctx(), c.Param("name"), wait, c.caller.Name)
-	})
-	return quiet, laneInPath(err)
-}
-
-func resumeLane(c *call) (any, error) {
-	did, err := toggleOne(c, c.Param("name"), c.r.Admin().ResumeLane)
-	return did, laneInPath(err)
-}
-
-// laneInPath turns an unknown lane into a 404, because the lane is the resource named in the path.
-func laneInPath(err error) error {
-	if errors.Is(err, job.ErrUnknownLane) {
-		return &response.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "no such lane", Detail: err.Error(), Err: err}
+// inLane turns the error for an unknown lane into a 404, because the lane is the resource named in the path.
+func inLane(do handler) handler {
+	return func(c *call) (any, error) {
+		v, err := do(c)
+		if errors.Is(err, job.ErrUnknownLane) {
+			err = &problem{Status: http.StatusNotFound, Code: "not_found", Message: "no such lane", Detail: err.Error(), Err: err}
+		}
+		return v, err
 	}
-	return err
+}
+
+// podRoutes lists the routes for pods and for the queue state.
+var podRoutes = []Route{
+	{Method: http.MethodGet, Path: "/admin/workers/pods", Needs: access.WorkersView, Summary: "List pods",
+		query: []string{"all"}, out: object("pods", listOf(of[job.Pod]())), do: listPods},
+	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/drain", Needs: access.WorkersManage, Summary: "Drain a pod: start no jobs on it until it is resumed",
+		query: []string{"wait"}, out: of[job.Quiet](), do: waits(func(c *call, wait time.Duration) (job.Quiet, error) {
+			return c.r.Admin().DrainPod(c.ctx(), c.Param("id"), wait, c.caller.Name)
+		})},
+	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/resume", Needs: access.WorkersManage, Summary: "Resume a drained pod",
+		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("id"), c.r.Admin().ResumePod) }},
+	{Method: http.MethodPost, Path: "/admin/workers/freeze", Needs: access.WorkersManage, Summary: "Freeze the queue for maintenance: no job starts",
+		query: []string{"wait"}, out: of[job.Quiet](), do: waits(func(c *call, wait time.Duration) (job.Quiet, error) {
+			return c.r.Admin().Freeze(c.ctx(), wait, c.caller.Name)
+		})},
+	{Method: http.MethodPost, Path: "/admin/workers/thaw", Needs: access.WorkersManage, Summary: "End a freeze; drained lanes and pods stay drained",
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Thaw) }},
+	{Method: http.MethodPost, Path: "/admin/workers/pause", Needs: access.WorkersManage, Summary: "Pause the queue: no job starts",
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Pause) }},
+	{Method: http.MethodPost, Path: "/admin/workers/unpause", Needs: access.WorkersManage, Summary: "End a pause; a frozen queue stays frozen",
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Unpause) }},
+	{Method: http.MethodGet, Path: "/admin/workers/status", Needs: access.WorkersView, Summary: "Show the queue state, lanes, pods and running jobs",
+		out: of[job.Fleet](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
+}
+
+var healthRoutes = []Route{
+	{Method: http.MethodGet, Path: "/healthz", Needs: access.Nothing, Summary: "Liveness: the process responds; needs no database",
+		out: object("status", textual, "pod_id", textual), do: health},
+	{Method: http.MethodGet, Path: "/readyz", Needs: access.Nothing, Summary: "Readiness: whether this pod accepts work, and why not",
+		out:      object("ready", yesNo, "reasons", listOf(textual), "running", whole),
+		statuses: []int{http.StatusOK, http.StatusServiceUnavailable}, do: ready},
+}
+
+func listPods(c *call) (any, error) {
+	closed, err := boolParam(c, "all")
+	if err != nil {
+		return nil, err
+	}
+	found, err := storeview.Pods(c.ctx(), c.lists, closed)
+	return map[string]any{"pods": orEmpty(found)}, err
+}
+
+// health responds as long as the process is running. It does not query the database, so that a database outage does not restart the pods.
+func health(c *call) (any, error) {
+	return map[string]string{"status": "ok", "pod_id": c.r.Boot()}, nil
+}
+
+// ready reports whether this pod may take work.
+func ready(c *call) (any, error) {
+	ready, reasons := c.r.Ready()
+	status := http.StatusOK
+	if !ready {
+		status = http.StatusServiceUnavailable
+	}
+	return reply{status, map[string]any{"ready": ready, "reasons": orEmpty(reasons), "running": c.r.Running()}}, nil
 }

@@ -3,31 +3,18 @@ package api
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// Route describes one route.
-type documentedRoute struct {
-	Method, Path, Summary string
-
-	Needs    []access.Permission // none if callers need no credentials
-	Changes  bool                // the request may carry a reason for the audit log
-	Query    []string            // see meanings
-	Headers  []string
-	In       any        // a value of the body's type; nil if the body is not described
-	Optional bool       // the body may be empty
-	Form     bool       // the body is a form, not JSON
-	Out      jsonSchema // the response; nil means any object
-	Media    string     // the media type of the response, if it is not JSON
-	Statuses []int      // the statuses of successful responses
-}
 
 var pathParameter = regexp.MustCompile(`:(\w+)`)
 
@@ -71,9 +58,9 @@ var meanings = map[string]string{
 	"/failures/:id since":         "failed since: a time in RFC 3339, or an age such as 90m, default 24h",
 }
 
-// Document describes all routes, plus /metrics, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any
+// openAPIDocument describes all routes, plus /metrics, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any
 // prefix.
-func openAPIDocument(all []documentedRoute, types knownTypes) ([]byte, error) {
+func openAPIDocument(all []Route) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",
 		"security":  []any{},
@@ -84,7 +71,7 @@ func openAPIDocument(all []documentedRoute, types knownTypes) ([]byte, error) {
 		if paths[path] == nil {
 			paths[path] = map[string]any{}
 		}
-		paths[path][strings.ToLower(route.Method)] = operation(route, types)
+		paths[path][strings.ToLower(route.Method)] = operation(route)
 	}
 	return json.Marshal(map[string]any{
 		"openapi": "3.1.0",
@@ -94,8 +81,7 @@ func openAPIDocument(all []documentedRoute, types knownTypes) ([]byte, error) {
 		"security": []any{map[string]any{"token": []string{}}, map[string]any{"session": []string{}}},
 		"paths":    paths,
 		"components": map[string]any{
-			"schemas": map[string]any{"Job": types.Of(reflect.TypeFor[job.Job]()), "Pipeline": types.Of(reflect.TypeFor[job.Pipeline]()),
-				"Event": types.Of(reflect.TypeFor[job.Event]()), "Problem": problemSchema},
+			"schemas": map[string]any{"Job": of[job.Job](), "Pipeline": of[job.Pipeline](), "Event": of[job.Event](), "Problem": problemSchema},
 			"securitySchemes": map[string]any{
 				"token": map[string]any{"type": "http", "scheme": "bearer"},
 				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": access.SessionCookie,
@@ -113,41 +99,41 @@ var problemSchema = jsonSchema{"type": "object", "required": []string{"code", "m
 }}
 
 // operation describes one route.
-func operation(route documentedRoute, types knownTypes) map[string]any {
+func operation(route Route) map[string]any {
 	o := map[string]any{"summary": route.Summary, "operationId": operationID(route), "responses": route.responses()}
-	if len(route.Needs) == 0 {
+	if route.Needs == access.Nothing {
 		o["security"] = []any{}
 	} else {
-		o["x-permissions"] = route.Needs
+		o["x-permissions"] = route.permissions()
 	}
 	taken := []any{}
 	for _, found := range pathParameter.FindAllStringSubmatch(route.Path, -1) {
 		taken = append(taken, describeParameter(found[1], "path", ""))
 	}
-	for _, name := range route.Query {
+	for _, name := range route.query {
 		taken = append(taken, describeParameter(name, "query", cmp.Or(meanings[route.Path+" "+name], meanings[name])))
 	}
-	for _, name := range route.Headers {
+	for _, name := range route.headers {
 		taken = append(taken, describeParameter(name, "header", meanings[name]))
 	}
-	if route.Changes && len(route.Needs) > 0 {
+	if route.changes() && route.Needs != access.Nothing {
 		taken = append(taken, describeParameter("X-Reason", "header", meanings["X-Reason"]))
 	}
 	if len(taken) > 0 {
 		o["parameters"] = taken
 	}
-	if route.In != nil {
+	if route.in != nil {
 		media := "application/json"
-		if route.Form {
+		if route.form {
 			media = "application/x-www-form-urlencoded"
 		}
-		o["requestBody"] = map[string]any{"required": !route.Optional, "content": content(media, types.Of(reflect.TypeOf(route.In)))}
+		o["requestBody"] = map[string]any{"required": !route.optional, "content": content(media, schemaOf(reflect.TypeOf(route.in)))}
 	}
 	return o
 }
 
 // operationID returns the name that generated clients use for a route's method, such as getJobsId or postAdminWorkersFreeze.
-func operationID(route documentedRoute) string {
+func operationID(route Route) string {
 	words := strings.FieldsFunc(route.Path, func(r rune) bool { return strings.ContainsRune("/:._-", r) })
 	for i, word := range words {
 		words[i] = strings.ToUpper(word[:1]) + word[1:]
@@ -170,21 +156,110 @@ func content(media string, s jsonSchema) map[string]any {
 	return map[string]any{media: map[string]any{"schema": s}}
 }
 
-func (r documentedRoute) responses() map[string]any {
+func (r Route) responses() map[string]any {
 	all := map[string]any{"default": map[string]any{"description": "error",
 		"content": content("application/json", jsonSchema{"$ref": "#/components/schemas/Problem"})}}
-	for _, status := range r.Statuses {
+	statuses := r.statuses
+	if len(statuses) == 0 {
+		statuses = []int{r.usualStatus()}
+	}
+	for _, status := range statuses {
 		one := map[string]any{"description": strings.ToLower(http.StatusText(status))}
 		switch {
-		case r.Media != "":
-			one["content"] = content(r.Media, jsonSchema{"type": "string"})
+		case r.media != "":
+			one["content"] = content(r.media, jsonSchema{"type": "string"})
 		case status == http.StatusNoContent || status == http.StatusSeeOther:
-		case r.Out != nil:
-			one["content"] = content("application/json", r.Out)
+		case r.out != nil:
+			one["content"] = content("application/json", r.out)
 		default:
 			one["content"] = content("application/json", jsonSchema{"type": "object"})
 		}
 		all[strconv.Itoa(status)] = one
 	}
 	return all
+}
+
+// jsonSchema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for request and response bodies.
+type jsonSchema map[string]any
+
+// knownTypes lists the types whose JSON form cannot be derived from their fields.
+var knownTypes = map[reflect.Type]jsonSchema{
+	reflect.TypeFor[Delay]():           {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
+	reflect.TypeFor[doctor.Health]():   {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
+	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
+	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
+	reflect.TypeFor[job.Seconds]():     {"type": "number", "description": "seconds"},
+	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
+	reflect.TypeFor[job.Status]():      {"type": "string", "enum": job.Statuses()},
+	reflect.TypeFor[job.Missed]():      {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
+	reflect.TypeFor[job.Overlap]():     {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
+	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
+		job.FireFailed}},
+}
+
+// schemaOf returns the schema of a type's JSON encoding by encoding/json. No member is marked as required.
+func schemaOf(t reflect.Type) jsonSchema {
+	if known, ok := knownTypes[t]; ok {
+		return known
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return orNull(schemaOf(t.Elem()))
+	case reflect.Struct:
+		members := jsonSchema{}
+		schemaFields(t, members)
+		return jsonSchema{"type": "object", "properties": members}
+	case reflect.Slice, reflect.Array:
+		return jsonSchema{"type": "array", "items": schemaOf(t.Elem())}
+	case reflect.Map:
+		return jsonSchema{"type": "object", "additionalProperties": schemaOf(t.Elem())}
+	case reflect.String:
+		return jsonSchema{"type": "string"}
+	case reflect.Bool:
+		return jsonSchema{"type": "boolean"}
+	case reflect.Float32, reflect.Float64:
+		return jsonSchema{"type": "number"}
+	case reflect.Interface:
+		return jsonSchema{}
+	}
+	return jsonSchema{"type": "integer"}
+}
+
+func schemaFields(t reflect.Type, members jsonSchema) {
+	for field := range t.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !field.IsExported() && !field.Anonymous:
+			continue
+		case field.Anonymous && name == "":
+			schemaFields(field.Type, members)
+			continue
+		case name == "":
+			name = field.Name
+		}
+		schema := schemaOf(field.Type)
+		if options == "string" { // IDs are strings because they may exceed the precision of a double
+			schema = jsonSchema{"type": "string", "pattern": "^[0-9]+$"}
+			if field.Type.Kind() == reflect.Pointer {
+				schema = orNull(schema)
+			}
+		}
+		members[name] = schema
+	}
+}
+
+// orNull returns a schema that also allows null.
+func orNull(schema jsonSchema) jsonSchema {
+	switch kind := schema["type"].(type) {
+	case string:
+		if values, ok := schema["enum"]; ok {
+			return jsonSchema{"anyOf": []jsonSchema{{"type": kind, "enum": values}, {"type": "null"}}}
+		}
+		all := maps.Clone(schema)
+		all["type"] = []string{kind, "null"}
+		return all
+	case nil:
+		return schema // allows anything, including null
+	}
+	return jsonSchema{"anyOf": []jsonSchema{schema, {"type": "null"}}}
 }

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -35,7 +34,7 @@ func newRefusals(st *store.Store) *refusals {
 
 // note writes an audit entry if err is the rejection of a change.
 func (r *refusals) note(request *http.Request, route Route, err error) {
-	p, ok := errors.AsType[*response.Problem](err)
+	p, ok := errors.AsType[*problem](err)
 	if !ok || !p.Refused || !route.changes() {
 		return
 	}

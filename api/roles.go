@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
@@ -22,13 +22,13 @@ var roleRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/roles", Needs: access.RolesManage, Summary: "List the built-in and the custom roles",
 		out: object("roles", listOf(of[role]())), do: listRoles},
 	{Method: http.MethodPut, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Create or replace a custom role",
-		in: roleBody{}, out: of[role](), do: putRole},
+		in: roleBody{}, out: of[role](), do: withBody(putRole)},
 	{Method: http.MethodDelete, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Delete a custom role and its grants",
 		statuses: []int{http.StatusNoContent}, do: deleteRole},
 	{Method: http.MethodGet, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "List grants of roles to principals",
 		query: []string{"principal", "role", "limit", "cursor"}, out: page("grants", of[admin.RoleGrant]()), do: listGrants},
 	{Method: http.MethodPut, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Grant a role to a principal",
-		in: admin.RoleGrant{}, out: of[admin.RoleGrant](), do: grantRole},
+		in: admin.RoleGrant{}, out: of[admin.RoleGrant](), do: withBody(grantRole)},
 	{Method: http.MethodDelete, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Revoke a role from a principal",
 		query: []string{"principal", "role"}, statuses: []int{http.StatusNoContent}, do: revokeRole},
 }
@@ -61,21 +61,13 @@ func roleFrom(one admin.Role) role {
 func listRoles(c *call) (any, error) {
 	all := []role{}
 	for _, one := range access.BuiltIn {
-		all = append(all, role{Name: one.Name, Permissions: permissionNames(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
+		all = append(all, role{Name: one.Name, Permissions: store.Texts(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
 	}
 	custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
 	for _, one := range custom {
 		all = append(all, roleFrom(one))
 	}
 	return map[string]any{"roles": all}, err
-}
-
-func permissionNames(permissions []access.Permission) []string {
-	list := make([]string, len(permissions))
-	for i, permission := range permissions {
-		list[i] = string(permission)
-	}
-	return list
 }
 
 // roleBody is the body of PUT /admin/roles/:name.
@@ -87,11 +79,7 @@ type roleBody struct {
 
 var validRole = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-func putRole(c *call) (any, error) {
-	body, err := readBody[roleBody](c)
-	if err != nil {
-		return nil, err
-	}
+func putRole(c *call, body roleBody) (any, error) {
 	role := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope, Caps: admin.Caps{MaxPriority: body.MaxPriority, MaxAttempts: body.MaxAttempts}}
 	if body.MaxDelay != nil {
 		role.MaxDelayMS = new(time.Duration(*body.MaxDelay).Milliseconds())
@@ -100,9 +88,9 @@ func putRole(c *call) (any, error) {
 		return nil, err
 	}
 	if err := validateRole(role); err != nil {
-		return nil, response.Invalid("role %s: %s", role.Name, err)
+		return nil, invalid("role %s: %s", role.Name, err)
 	}
-	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, role, c.caller.Name)
+	err := admin.PutRole(c.ctx(), inside.Of(c.r).Store, role, c.caller.Name)
 	return roleFrom(role), c.rightsChanged(err)
 }
 
@@ -117,10 +105,10 @@ func (c *call) rightsChanged(err error) error {
 // checkRoleName rejects names that are invalid for a custom role.
 func checkRoleName(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
-		return response.Invalid("invalid role name %q: want %s, and not grants", name, validRole)
+		return invalid("invalid role name %q: want %s, and not grants", name, validRole)
 	}
 	if _, builtIn := access.BuiltInRole(name); builtIn {
-		return &response.Problem{Status: http.StatusConflict, Code: "role_built_in", Message: "built-in roles cannot be changed",
+		return &problem{Status: http.StatusConflict, Code: "role_built_in", Message: "built-in roles cannot be changed",
 			Detail: "create a role with another name"}
 	}
 	return nil
@@ -190,13 +178,9 @@ func listGrants(c *call) (any, error) {
 	}), err
 }
 
-func grantRole(c *call) (any, error) {
-	g, err := readBody[admin.RoleGrant](c)
-	if err != nil {
-		return nil, err
-	}
+func grantRole(c *call, g admin.RoleGrant) (any, error) {
 	if err := (access.Principal{Name: g.Principal}).Validate(); err != nil {
-		return nil, response.Invalid("%s", err)
+		return nil, invalid("%s", err)
 	}
 	if _, builtIn := access.BuiltInRole(g.Role); !builtIn {
 		custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
@@ -204,7 +188,7 @@ func grantRole(c *call) (any, error) {
 			return nil, err
 		}
 		if !slices.ContainsFunc(custom, func(r admin.Role) bool { return r.Name == g.Role }) {
-			return nil, response.Invalid("unknown role %q", g.Role)
+			return nil, invalid("unknown role %q", g.Role)
 		}
 	}
 	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))
@@ -214,7 +198,7 @@ func grantRole(c *call) (any, error) {
 func revokeRole(c *call) (any, error) {
 	principal, name := c.QueryParam("principal"), c.QueryParam("role")
 	if principal == "" || name == "" {
-		return nil, response.Invalid("want the parameters principal and role")
+		return nil, invalid("want the parameters principal and role")
 	}
 	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), inside.Of(c.r).Store, admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }
@@ -247,6 +231,6 @@ func (s *Submission) cap(caps access.Caps) error {
 
 // aboveCap returns the error for a submission that exceeds a cap. The rejection is audited.
 func aboveCap[T any](what string, asked, limit T) error {
-	return &response.Problem{Status: http.StatusForbidden, Code: "above_cap", Message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
+	return &problem{Status: http.StatusForbidden, Code: "above_cap", Message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
 		Detail: fmt.Sprintf("submit with %s %v or less, or ask for a role with a higher cap", what, limit), Refused: true}
 }

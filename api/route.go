@@ -5,9 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/doctor"
 )
 
 // Route describes an API route: its method and path, the required permission, the input and output, and the handler. Authorization, the
@@ -70,29 +68,10 @@ func (r Route) usualStatus() int {
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
-			return response.Invalid("unknown query parameter %q", name)
+			return invalid("unknown query parameter %q", name)
 		}
 	}
 	return nil
-}
-
-// described returns the description of the route for the OpenAPI document.
-func (r Route) described() documentedRoute {
-	route := documentedRoute{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
-		In: r.in, Optional: r.optional, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}
-	if r.Needs != access.Nothing {
-		route.Needs = r.permissions()
-	}
-	if len(route.Statuses) == 0 {
-		route.Statuses = []int{http.StatusOK}
-	}
-	return route
-}
-
-// types lists the types whose JSON form cannot be derived from their fields.
-var types = knownTypes{
-	reflect.TypeFor[Delay]():         {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
-	reflect.TypeFor[doctor.Health](): {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
 }
 
 var (
@@ -101,7 +80,7 @@ var (
 	yesNo   = jsonSchema{"type": "boolean"}
 )
 
-func of[T any]() jsonSchema { return types.Of(reflect.TypeFor[T]()) }
+func of[T any]() jsonSchema { return schemaOf(reflect.TypeFor[T]()) }
 func component(name string) jsonSchema {
 	return jsonSchema{"$ref": "#/components/schemas/" + name}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -58,8 +57,8 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	o = o.withDefaults()
 	s := &service{
 		r: r, lists: inside.Of(r).Slow, opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
-		secrets: response.New(inside.Of(r).Secrets, o.Secrets, inside.Of(r).Store, o.open),
-		openapi: sync.OnceValues(func() ([]byte, error) { return describe(routes) }),
+		secrets: newSecrets(inside.Of(r).Secrets, o.Secrets, inside.Of(r).Store, o.open),
+		openapi: sync.OnceValues(func() ([]byte, error) { return openAPIDocument(routes) }),
 	}
 	for _, route := range append(slices.Clip(routes), s.metricsRoute()) {
 		g.Add(route.Method, route.Path, s.serve(route))
@@ -72,17 +71,8 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 
 // noSlash rejects a request whose path is a route with a slash at its end.
 func noSlash(c echo.Context) error {
-	HandleError(&response.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "no route has a slash at the end of its path", Detail: ui.SlashRemedy}, c)
+	HandleError(&problem{Status: http.StatusNotFound, Code: "not_found", Message: "no route has a slash at the end of its path", Detail: ui.SlashRemedy}, c)
 	return nil
-}
-
-// describe returns the encoded OpenAPI document of routes.
-func describe(routes []Route) ([]byte, error) {
-	var described []documentedRoute
-	for _, route := range routes {
-		described = append(described, route.described())
-	}
-	return openAPIDocument(described, types)
 }
 
 // metricsRoute returns the route that serves metrics to Prometheus.
@@ -114,7 +104,7 @@ func (s *service) serve(route Route) echo.HandlerFunc {
 		begun := c.Response().Committed
 		s.door.refusals.note(c.Request(), route, err)
 		s.reportFailure(c.Request(), err)
-		if response.ProblemOf(err).Status == http.StatusUnauthorized {
+		if problemOf(err).Status == http.StatusUnauthorized {
 			c.Response().Header().Set("WWW-Authenticate", s.opts.Challenge)
 		}
 		HandleError(err, c)
@@ -128,7 +118,7 @@ func (s *service) serve(route Route) echo.HandlerFunc {
 // serveRoute admits a request, calls the route's handler and writes its response.
 func (s *service) serveRoute(c echo.Context, route Route) error {
 	if !route.changes() && route.Needs != access.Nothing && s.cutOff() { // changes are admitted, because they either fail or reach the new primary
-		return &response.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has lost its database connection: try again, or another pod",
+		return &problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has lost its database connection: try again, or another pod",
 			Err: store.ErrCutOff}
 	}
 	err := s.door.admit(c, route)
@@ -166,7 +156,7 @@ var errPanic = errors.New("panic")
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {
-		return &response.Problem{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error: see the server's log",
+		return &problem{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error: see the server's log",
 			Err: fmt.Errorf("%w: %w\n%s", errPanic, err, stack)}
 	},
 })

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -176,7 +175,7 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 	}
 	after := change.Apply(setting)
 	if current != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.CanFor(access.JobsArgs, "") {
-		return nil, response.Forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", after.Kind, setting.Kind, access.JobsArgs)
+		return nil, forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", after.Kind, setting.Kind, access.JobsArgs)
 	}
 	return current, mayRun(c, after)
 }
@@ -211,9 +210,9 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 	case err != nil || !asks.Approval:
 		return err
 	case asks.FourEyes || c.fourEyes():
-		return response.Forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
+		return forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
 	case c.caller.CanFor(access.JobsApprove, ""):
 		return nil
 	}
-	return response.Forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
+	return forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
 }

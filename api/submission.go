@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -19,7 +18,7 @@ import (
 
 var submissionRoutes = []Route{
 	{Method: http.MethodPost, Path: "/jobs", Needs: access.JobsSubmit, scope: ownJobs, Summary: "Submit a job",
-		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
+		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: withBody(submit)},
 }
 
 // Submission is the JSON form of a new job: the body of POST /jobs and the input format of the command line. Only the kind is required.
@@ -112,13 +111,9 @@ type submitted struct {
 	Duplicate  bool      `json:"duplicate"`
 }
 
-func submit(c *call) (any, error) {
-	body, err := readBody[Submission](c)
-	if err != nil {
-		return nil, err
-	}
+func submit(c *call, body Submission) (any, error) {
 	if body.Kind == "" {
-		return nil, response.Invalid("kind is missing")
+		return nil, invalid("kind is missing")
 	}
 	if err := body.cap(c.caller.Caps()); err != nil {
 		return nil, err
@@ -209,5 +204,5 @@ func mayLearn(c *call, id int64) error {
 	if err != nil || owner == c.caller.Name || c.caller.CanFor(access.JobsRead, owner) {
 		return err
 	}
-	return &response.Problem{Status: http.StatusConflict, Code: "unique_key_held", Message: job.ErrKeyHeld.Error(), Detail: "another submitter's job holds it"}
+	return &problem{Status: http.StatusConflict, Code: "unique_key_held", Message: job.ErrKeyHeld.Error(), Detail: "another submitter's job holds it"}
 }

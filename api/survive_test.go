@@ -13,7 +13,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
@@ -73,7 +72,7 @@ func TestHiddenErrorToHost(t *testing.T) {
 	e := echo.New()
 	mount(e.Group(""), r, Options{InsecureAllowAll: true, Operator: "cli:ana", OnFailure: func(_ *http.Request, err error) { failed = append(failed, err) }}, []Route{
 		{Method: http.MethodGet, Path: "/fails", Needs: access.JobsRead, do: func(c *call) (any, error) { who = c.caller.Name; return nil, hidden }},
-		{Method: http.MethodGet, Path: "/refuses", Needs: access.JobsRead, do: func(*call) (any, error) { return nil, response.Invalid("no") }},
+		{Method: http.MethodGet, Path: "/refuses", Needs: access.JobsRead, do: func(*call) (any, error) { return nil, invalid("no") }},
 	})
 	for _, path := range []string{"/fails", "/refuses"} {
 		w := httptest.NewRecorder()

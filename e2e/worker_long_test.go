@@ -65,7 +65,7 @@ func TestRemoteWorkersConnectionsCut(t *testing.T) {
 			t.Errorf("trapeze %s does not print %q:\n%s", command, want, said) // the output marks remote workers as such
 		}
 	}
-	is.True(strings.Contains(db.ok("ps", "--stack", id), "internal/cli/demokinds.")) // the handler's stack, from the worker's process
+	is.True(strings.Contains(db.ok("ps", "--stack", id), "internal/cli/program.")) // the handler's stack, from the worker's process
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
 	proxy.Reset()
 	j := db.inState(id, job.Succeeded)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -25,7 +27,7 @@ type reader struct {
 	slots    shared[[]storeview.BoardSlots]
 	queue    shared[job.QueueState]
 	clock    shared[clockRead]
-	findings shared[[]Finding]
+	findings shared[[]doctor.Finding]
 	stats    map[string]*shared[numbers]       // by period
 	failed   map[string]*shared[failures.List] // by period
 	byKind   map[string]*shared[kindsRead]     // by period
@@ -154,7 +156,7 @@ func (rd *reader) readHistory(ctx context.Context, who access.Principal, id int6
 	}
 	for _, e := range h.Events {
 		if e.Event == "job.followed" {
-			h.Followed = append(h.Followed, followerIn(e.Fields))
+			h.Followed = append(h.Followed, fieldIn(e.Fields, "job"))
 		}
 		if h.Pod != nil && e.Boot != nil && *e.Boot == *h.Pod && e.Pod != nil {
 			h.PodName = *e.Pod
@@ -218,3 +220,40 @@ func (rd *reader) searching(cursor string) *store.Store {
 	}
 	return rd.o.Store
 }
+
+// shared holds a result that concurrent requests share; the first request reads it. A singleflight group would not work: a request for
+// fresh data could join a read that began earlier, cancelling the first request would fail all the others, and nothing would be cached.
+type shared[T any] struct {
+	mu    sync.Mutex
+	value T
+	until time.Time
+}
+
+// Pages share a result for a little less than a second, the shortest interval at which a page's script refreshes it. A result that is slow
+// to read is shared for longer, so that reads occupy at most a fifth of one connection's time.
+const (
+	sharedFor   = 900 * time.Millisecond
+	sharedTimes = 5
+)
+
+// get returns the cached result if it is recent, or else reads a new one. If fresh is true, it always reads a new one. Errors are not
+// cached.
+func (s *shared[T]) get(ctx context.Context, fresh bool, read func(context.Context) (T, error)) (T, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := time.Now()
+	if !fresh && began.Before(s.until) {
+		return s.value, nil
+	}
+	value, err := read(ctx)
+	if err != nil {
+		return value, err
+	}
+	now := time.Now()
+	s.value, s.until = value, began.Add(max(sharedFor, sharedTimes*now.Sub(began)))
+	return value, nil
+}
+
+// fresh reports whether a request must not get a shared result. The page's script sends such a request after a button press, so that the
+// page shows the effect.
+func fresh(r *http.Request) bool { return r.Header.Get("X-Fresh") != "" }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
@@ -55,7 +56,7 @@ func showSettings(rd *reader, p *page, r *http.Request) error {
 
 // doctorPage holds the data for the page with doctor's findings.
 type doctorPage struct {
-	Findings []Finding
+	Findings []doctor.Finding
 	Problems int // the number of findings whose status is not ok
 }
 
@@ -69,7 +70,7 @@ func showDoctor(rd *reader, p *page, r *http.Request) error {
 	found, err := rd.findings.get(ctx, false, rd.o.Examine)
 	show := doctorPage{Findings: found}
 	for _, finding := range found {
-		if finding.Status != "ok" {
+		if finding.Status != doctor.Healthy {
 			show.Problems++
 		}
 	}

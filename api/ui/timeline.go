@@ -51,11 +51,11 @@ func attemptsOf(h history, now time.Time) []attempt {
 		if e.From == job.Running && e.To != "" && len(list) > 0 {
 			last := &list[len(list)-1]
 			at := e.At
-			last.Ended, last.Event, last.To, last.Reason, last.Actor = &at, e.Event, e.To, reasonIn(e.Fields), e.Actor
+			last.Ended, last.Event, last.To, last.Reason, last.Actor = &at, e.Event, e.To, fieldIn(e.Fields, "reason"), e.Actor
 			last.fail(orEmpty(e.Message))
 		}
 		if e.Event == "job.operator_retry" && len(list) > 0 && list[len(list)-1].To.Terminal() {
-			list[len(list)-1].fail(errorIn(e.Fields))
+			list[len(list)-1].fail(fieldIn(e.Fields, "error"))
 		}
 		if e.To == job.Running && e.From != job.Running {
 			one := attempt{Began: e.At, To: job.Running, Pod: orEmpty(e.Pod), Remote: e.Remote}
@@ -98,10 +98,15 @@ func (a *attempt) fail(text string) {
 	}
 }
 
+// axis returns the function that maps times to positions on an axis of length 1000.
+func axis(from, to time.Time) func(time.Time) int64 {
+	whole := max(to.Sub(from), time.Microsecond)
+	return func(t time.Time) int64 { return min(max(int64(1000*float64(t.Sub(from))/float64(whole)), 0), 1000) }
+}
+
 // place sets the position of each attempt on an axis of length 1000.
 func place(list []attempt, from, to time.Time) {
-	whole := max(to.Sub(from), time.Microsecond)
-	at := func(t time.Time) int64 { return min(max(int64(1000*float64(t.Sub(from))/float64(whole)), 0), 1000) }
+	at := axis(from, to)
 	for i := range list {
 		a := &list[i]
 		end := to
@@ -119,27 +124,10 @@ func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.E
 // What returns the name of the event that ended the attempt.
 func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
-// followerIn returns the ID of the job that a failure started, from the fields of the failure event.
-func followerIn(fields json.RawMessage) string {
-	var f struct{ Job string }
-	_ = json.Unmarshal(fields, &f)
-	return f.Job
-}
-
-// reasonIn returns the reason in the fields of an event.
-func reasonIn(fields json.RawMessage) string {
-	var f struct{ Reason string }
-	if json.Unmarshal(fields, &f) != nil {
-		return ""
-	}
-	return f.Reason
-}
-
-// errorIn returns the error in the fields of an event.
-func errorIn(fields json.RawMessage) string {
-	var f struct{ Error string }
-	if json.Unmarshal(fields, &f) != nil {
-		return ""
-	}
-	return f.Error
+// fieldIn returns a text in the fields of an event, such as its reason.
+func fieldIn(fields json.RawMessage, name string) string {
+	var all map[string]any
+	_ = json.Unmarshal(fields, &all) // an event without fields has none
+	text, _ := all[name].(string)
+	return text
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/store"
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -30,26 +30,6 @@ type dashboard struct {
 // New returns the dashboard. It serves /, /jobs, /static/… and the other pages. Mount it below a prefix that ends with a slash, and strip
 // the prefix from requests.
 func New(o Options) http.Handler {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Shown == nil {
-		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
-	}
-	if o.Locks == nil {
-		o.Locks = func(context.Context) ([]Finding, error) { return nil, nil }
-	}
-	if o.EngineUse == nil {
-		o.EngineUse = func(context.Context, []job.LaneUse) {}
-	}
-	if o.Searched == nil {
-		o.Searched = func(*http.Request, access.Principal, storeview.Search) error { return nil }
-	}
-	if o.ShownSchedule == nil {
-		o.ShownSchedule = func(_ *http.Request, _ access.Principal, _ string, s job.ScheduleSetting) (job.ScheduleSetting, error) {
-			return s, nil
-		}
-	}
 	d := &dashboard{o, newReader(o)}
 	mux := http.NewServeMux()
 	serveFile := func(w http.ResponseWriter, r *http.Request) { files().ServeHTTP(w, r) }
@@ -178,7 +158,7 @@ func (d *dashboard) serve(v Route) http.HandlerFunc {
 func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
 	var body bytes.Buffer
 	if err := templates()[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
-		d.o.Logger.ErrorContext(r.Context(), "could not write a page of the dashboard", "page", file, "err", err)
+		slog.ErrorContext(r.Context(), "could not write a page of the dashboard", "page", file, "err", err)
 		http.Error(w, "Internal error: see the server's log.", http.StatusInternalServerError)
 		return
 	}
@@ -220,10 +200,10 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	case errors.Is(err, context.Canceled):
 		return
 	case store.Denied(err) != "":
-		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		slog.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 		said.Message, said.Detail = "The pod's database role lacks a permission", store.Denied(err)+". An operator can help: "+store.GrantRemedy+"."
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):
-		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		slog.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +
 			"five seconds; a list may need a narrower filter."}
 		if store.Full(err) {
@@ -232,7 +212,7 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 			said.Message, said.Detail = "A session blocks the database's tables", held
 		}
 	default:
-		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		slog.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 	}
 	p.Title, p.Data, p.Still = said.Message, said, said.Status != http.StatusServiceUnavailable
 	d.render(w, r, said.Status, "problem.html", p)
@@ -249,7 +229,7 @@ func (d *dashboard) blocked(r *http.Request, p *page) string {
 	found, err := d.o.Locks(ctx)
 	var says []string
 	for _, f := range found {
-		if err == nil && f.Status == "fail" {
+		if err == nil && f.Status == doctor.Failing {
 			says = append(says, f.Says+": "+f.Do+".")
 		}
 	}

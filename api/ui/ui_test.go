@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -35,7 +35,7 @@ func away(t *testing.T, o Options) http.Handler {
 	}
 	t.Cleanup(o.Store.Close)
 	o.Calendar = calendar{o.Store}
-	o.Locks = func(ctx context.Context) ([]Finding, error) {
+	o.Locks = func(ctx context.Context) ([]doctor.Finding, error) {
 		_, err := view.LockHolders(ctx, o.Store)
 		return nil, err
 	}
@@ -45,7 +45,8 @@ func away(t *testing.T, o Options) http.Handler {
 			return access.Principal{Name: "ana"}.With(access.RightsOf(role)), nil
 		}
 	}
-	o.Logger = slog.New(slog.DiscardHandler)
+	o.EngineUse = func(context.Context, []job.LaneUse) {}
+	o.Searched = func(*http.Request, access.Principal, view.Search) error { return nil }
 	return New(o)
 }
 

@@ -2,6 +2,9 @@ package app
 
 import (
 	"context"
+	"iter"
+	"net/url"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -36,27 +39,32 @@ func readJob(ctx context.Context, at *cli.Client, id int64) (job.Job, error) {
 	return cli.Get[job.Job](ctx, at, cli.Path("/jobs/:id", id), nil)
 }
 
-func readPods(ctx context.Context, at *cli.Client, closed bool) ([]job.Pod, error) {
-	all := ""
-	if closed {
-		all = "true"
+// watched completes a command that shows the present once or, with --watch, again and again.
+func watched(c *cobra.Command, show func(ctx context.Context, c *cobra.Command, at *cli.Client) error) *cobra.Command {
+	every := cli.WatchFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return onClient(c, func(at *cli.Client) error {
+			return cli.Watch(c, *every, func(ctx context.Context) error { return show(ctx, c, at) })
+		})
 	}
-	answer, err := cli.Get[struct {
-		Pods []job.Pod `json:"pods"`
-	}](ctx, at, "/admin/workers/pods", cli.QueryOf("all", all))
-	return answer.Pods, err
+	return c
 }
 
-func readLanes(ctx context.Context, at *cli.Client) ([]job.LaneUse, error) {
-	answer, err := cli.Get[struct {
-		Lanes []job.LaneUse `json:"lanes"`
-	}](ctx, at, "/admin/workers/lanes", nil)
-	return answer.Lanes, err
+// parent completes a command that only groups others.
+func parent(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.Args, c.RunE = cobra.NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(commands...)
+	return c
 }
 
-func readSchedules(ctx context.Context, at *cli.Client) ([]job.ScheduleUse, error) {
-	answer, err := cli.Get[struct {
-		Schedules []job.ScheduleUse `json:"schedules"`
-	}](ctx, at, "/admin/workers/schedules", nil)
-	return answer.Schedules, err
+func readPods(ctx context.Context, at *cli.Client, closed bool) iter.Seq2[job.Pod, error] {
+	return cli.ListAll[job.Pod](ctx, at, "/admin/workers/pods", "pods", url.Values{"all": {strconv.FormatBool(closed)}})
+}
+
+func readLanes(ctx context.Context, at *cli.Client) iter.Seq2[job.LaneUse, error] {
+	return cli.ListAll[job.LaneUse](ctx, at, "/admin/workers/lanes", "lanes", nil)
+}
+
+func readSchedules(ctx context.Context, at *cli.Client) iter.Seq2[job.ScheduleUse, error] {
+	return cli.ListAll[job.ScheduleUse](ctx, at, "/admin/workers/schedules", "schedules", nil)
 }

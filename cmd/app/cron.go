@@ -15,10 +15,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 func newCronCommand() *cobra.Command {
-	c := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "cron",
 		Short: "List and change schedules",
 		Long: `A schedule submits one job at each of its occurrences, regardless of the number of pods and of their clocks. Schedules are stored in
@@ -28,40 +29,25 @@ the database; every pod applies a change with its next heartbeat.
   trapeze cron set nightly "30 2 * * *" recalculate      create a schedule
   trapeze cron set nightly --zone Europe/Zurich          change one setting, keep the others
   trapeze cron ls                                        list schedules, next and last occurrences`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newCronListCommand(), newCronShowCommand(), newCronOccurrencesCommand(), newCronNextCommand(), newCronSetCommand(),
+	}, newCronListCommand(), newCronShowCommand(), newCronOccurrencesCommand(), newCronNextCommand(), newCronSetCommand(),
 		newCronRemoveCommand(), newCronPauseCommand(), newCronResumeCommand(), newCronTriggerCommand())
-	return c
 }
 
 func newCronListCommand() *cobra.Command {
-	c := &cobra.Command{
+	return watched(&cobra.Command{
 		Use:   "ls",
 		Short: "List schedules with their next and last occurrences",
 		Long: `List schedules by name. WHEN explains the expression in its time zone. NEXT is the time until the next occurrence, and its local time.
 LAST is the outcome of the latest occurrence. For the history of a schedule, use trapeze cron occurrences.`,
 		Example: "  trapeze cron ls\n  trapeze cron ls --watch\n  trapeze cron ls --json | jq -r 'select(.paused) | .name'",
 		Args:    cobra.NoArgs,
-	}
-	every := cli.WatchFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onClient(c, func(at *cli.Client) error {
-			return cli.Watch(c, *every, func(ctx context.Context) error {
-				list, err := readSchedules(ctx, at)
-				if err != nil {
-					return err
-				}
-				return printSchedules(c, list, time.Now())
-			})
-		})
-	}
-	return c
+	}, func(ctx context.Context, c *cobra.Command, at *cli.Client) error {
+		return printSchedules(c, readSchedules(ctx, at), time.Now())
+	})
 }
 
-func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) error {
-	return cli.List(c, "NAME WHEN NEXT LAST STATE KIND", cli.Rows(list), func(s job.ScheduleUse) []string {
+func printSchedules(c *cobra.Command, list iter.Seq2[job.ScheduleUse, error], now time.Time) error {
+	return cli.List(c, "NAME WHEN NEXT LAST STATE KIND", list, func(s job.ScheduleUse) []string {
 		return []string{s.Name, text.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
 	})
 }
@@ -155,10 +141,7 @@ func newCronShowCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if cli.WantsJSON(c) {
-			return cli.JSON(c, schedule)
-		}
-		return printSchedule(c, schedule, time.Now())
+		return cli.Show(c, schedule, func() error { return printSchedule(c, schedule, time.Now()) })
 	})
 }
 
@@ -339,4 +322,189 @@ func whyNoJob(f job.Fire) string {
 		return string(f.Outcome) + ": " + f.Message
 	}
 	return string(f.Outcome)
+}
+
+// mostNext is the maximum number of occurrences that `cron next` prints.
+const mostNext = 1000
+
+func newCronNextCommand() *cobra.Command {
+	var zone, from string
+	var n int
+	c := &cobra.Command{
+		Use:   "next EXPRESSION",
+		Short: "Explain an expression and list its next occurrences",
+		Long: `Explain an expression in words and list its next occurrences, in its zone and in UTC. Needs neither a database nor a server: try an
+expression here before you set it. For the syntax of expressions, see trapeze cron set --help.`,
+		Example: `  trapeze cron next "30 2 * * *" --zone Europe/Zurich
+  trapeze cron next "0 9 * * mon-fri" -n 10
+  trapeze cron next "30 2 * * *" --zone Europe/Zurich --from 2026-03-28T12:00:00Z    # across the change to summer time`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if n < 1 || n > mostNext {
+				return cli.Usage("-n %d: want 1 to %d", n, mostNext)
+			}
+			after := time.Now()
+			if from != "" {
+				at, err := time.Parse(time.RFC3339, from)
+				if err != nil {
+					return cli.Usage("--from %q: want a time such as 2026-03-28T12:00:00Z", from)
+				}
+				after = at
+			}
+			shown, err := runner.PreviewSchedule(args[0], zone, after, n)
+			if err != nil {
+				return err
+			}
+			return cli.Show(c, shown, func() error { return printPreview(c, shown) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&zone, "zone", job.DefaultSchedule().Zone, "time zone of the expression, by its IANA name")
+	f.IntVarP(&n, "number", "n", 5, "number of occurrences")
+	f.StringVar(&from, "from", "", "list occurrences after this time (default: now)")
+	return c
+}
+
+func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
+	zone, err := time.LoadLocation(shown.Zone)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, at := range shown.NextFires {
+		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), text.Clock(&at)})
+	}
+	out := c.OutOrStdout()
+	if _, err := fmt.Fprintf(out, "%s\n\n", text.Printable(shown.Words)); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(out, "no further occurrences")
+		return err
+	}
+	return cli.Table(c, "LOCAL UTC", rows)
+}
+
+// scheduleFlags holds the flags of `cron set`.
+type scheduleFlags struct {
+	args, zone, lane, subject, unique, missed, overlap string
+	priority, catchUp                                  int
+	dry                                                bool
+}
+
+func newCronSetCommand() *cobra.Command {
+	var s scheduleFlags
+	usual := job.DefaultSchedule()
+	c := &cobra.Command{
+		Use:   "set NAME [EXPRESSION [KIND]]",
+		Short: "Create a schedule, or change some of its settings",
+		Long: `Create a schedule, or change the given settings and keep the others. A new schedule needs an expression and a kind.
+
+  30 2 * * *                minute, hour, day of the month, month, day of the week
+  15 30 2 * * *             the same with seconds first
+  @daily                    also @hourly, @weekly, @monthly, @yearly
+  @every 15m                at a fixed interval, counted from its creation
+  @at 2027-01-31T03:00      once; a suffix of Z or +01:00 overrides --zone
+
+Clock changes: a local time skipped in spring fires right after the gap; a local time repeated in autumn fires the first time only.
+To explain an expression without a database, use trapeze cron next.
+
+--missed sets how occurrences during an outage are handled: coalesce (one job for all), catch_up (one job for each of the latest
+--catch-up), skip (no job). --overlap sets whether an occurrence submits a job while the previous job is unfinished: queue (yes) or
+skip (no). The kind may be unknown; the schedule fires once a pod has its handler.`,
+		Example: `  trapeze cron set nightly "30 2 * * *" factor_sync --zone Europe/Zurich --overlap skip
+  trapeze cron set nightly --zone UTC                      # keeps the other settings
+  trapeze cron set nightly "0 4 * * *" --dry-run           # show changes and occurrences
+  trapeze cron set poll "@every 15m" import --args '{"full":false}' --unique import`,
+		Args: cobra.RangeArgs(1, 3),
+		ValidArgsFunction: func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			switch len(args) {
+			case 0:
+				return completes(scheduleWords)(c, args, begun)
+			case 2:
+				return completes(kindWords)(c, args, begun)
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			change, err := s.change(c, args[1:])
+			if err != nil {
+				return err
+			}
+			return onClient(c, func(at *cli.Client) error {
+				body := struct {
+					job.ScheduleChange
+					Foreign bool `json:"foreign"` // the server need not know the kind
+				}{change, true}
+				done, err := putSetting[job.ScheduleChanged](c.Context(), at, cli.Path(scheduleRoute, args[0]), s.dry, body, !change.Existing)
+				if err != nil {
+					return err
+				}
+				return cli.Show(c, done, func() error { return printScheduleChanged(c, done) })
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.args, "args", "", "arguments of the job: JSON, @file, or - for stdin (default {})")
+	f.StringVar(&s.zone, "zone", usual.Zone, "time zone of the expression, by its IANA name")
+	f.StringVar(&s.lane, "lane", "", "lane of the job (default: its kind's)")
+	f.StringVar(&s.subject, "subject", "", "subject of the job: one job per kind and subject runs at a time")
+	f.IntVar(&s.priority, "priority", usual.Priority, "priority, -100 to 100, higher first")
+	f.StringVar(&s.unique, "unique", "", "unique key: no job is submitted while an earlier one holds it")
+	f.StringVar(&s.missed, "missed", string(usual.Missed), "missed occurrences: coalesce, catch_up or skip")
+	f.IntVar(&s.catchUp, "catch-up", usual.CatchUp, fmt.Sprintf("maximum number of missed occurrences for catch_up, at most %d", job.MaxCatchUp))
+	f.StringVar(&s.overlap, "overlap", string(usual.Overlap), "while the previous job is unfinished: queue or skip")
+	f.BoolVar(&s.dry, "dry-run", false, "show changes and occurrences without saving")
+	return c
+}
+
+// change returns the schedule change described by the arguments and flags. Flags that are not set change nothing.
+func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleChange, error) {
+	change := job.ScheduleChange{Existing: len(words) < 2}
+	if len(words) > 0 {
+		change.Expression = &words[0]
+	}
+	if len(words) > 1 {
+		change.Kind = &words[1]
+	}
+	given := func(flag string, say func()) {
+		if c.Flags().Changed(flag) {
+			say()
+		}
+	}
+	missed, overlap := job.Missed(s.missed), job.Overlap(s.overlap)
+	given("zone", func() { change.Zone = &s.zone })
+	given("lane", func() { change.Lane = &s.lane })
+	given("subject", func() { change.Subject = &s.subject })
+	given("priority", func() { change.Priority = &s.priority })
+	given("unique", func() { change.UniqueKey = &s.unique })
+	given("missed", func() { change.Missed = &missed })
+	given("catch-up", func() { change.CatchUp = &s.catchUp })
+	given("overlap", func() { change.Overlap = &overlap })
+	if !c.Flags().Changed("args") {
+		return change, nil
+	}
+	var raw json.RawMessage
+	err := decode(c, "--args", s.args, &raw)
+	change.Args = &raw
+	return change, err
+}
+
+// printScheduleChanged prints the result of a schedule change and the next occurrences.
+func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "schedule %s %s\n", done.Schedule, whatChanged("unchanged", done.Created, done.Changed, done.DryRun))
+	fmt.Fprintf(&b, "%s, %s\n", done.After.Kind, done.Words)
+	for i := range done.NextFires {
+		fmt.Fprintf(&b, "  %s\n", text.ClockIn(done.After.Zone, &done.NextFires[i]))
+	}
+	if done.After.Paused {
+		fmt.Fprintf(&b, "The schedule is paused; resume it with %s cron resume %s\n", c.Root().Name(), done.Schedule)
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), text.Printable(strings.TrimSuffix(line, "\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

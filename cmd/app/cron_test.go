@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -42,7 +43,7 @@ func TestSchedulesAreShownToPeople(t *testing.T) {
 		over.Name, over.NextAt, over.NextFires, over.LastFires = "over", nil, nil, over.LastFires[1:]
 		due := noon.Add(-90 * time.Second)
 		late.Name, late.NextAt = "late", &due
-		return printSchedules(c, []job.ScheduleUse{broken, late, aSchedule(), over, paused}, noon)
+		return printSchedules(c, cli.Rows([]job.ScheduleUse{broken, late, aSchedule(), over, paused}), noon)
 	})
 	golden(t, "cron_help.txt", func(c *cobra.Command) error {
 		root := Command(Options{Name: "trapeze"})

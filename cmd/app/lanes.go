@@ -16,7 +16,7 @@ import (
 )
 
 func newLanesCommand() *cobra.Command {
-	c := &cobra.Command{
+	return watched(&cobra.Command{
 		Use:   "lanes",
 		Short: "List lanes with their settings, running and waiting jobs",
 		Long: `List lanes. USED is the number of running jobs on all pods, LIMIT its maximum, WAITING the number of due jobs, OLDEST the age of
@@ -25,26 +25,12 @@ the oldest of them. A kind belongs to the lane that lists it under KINDS, or els
 To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze drain.`,
 		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
 		Args:    cobra.NoArgs,
-	}
-	every := cli.WatchFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onClient(c, func(at *cli.Client) error {
-			return cli.Watch(c, *every, func(ctx context.Context) error {
-				lanes, err := readLanes(ctx, at)
-				if err != nil {
-					return err
-				}
-				return printLanes(c, lanes, time.Now())
-			})
+	}, func(ctx context.Context, c *cobra.Command, at *cli.Client) error {
+		now := time.Now()
+		return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE STALE AGE KINDS", readLanes(ctx, at), func(l job.LaneUse) []string {
+			return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
+				span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
 		})
-	}
-	return c
-}
-
-func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
-	return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE STALE AGE KINDS", cli.Rows(lanes), func(l job.LaneUse) []string {
-		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
-			span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
 	})
 }
 
@@ -92,14 +78,7 @@ func span[T fmt.Stringer](d *T) string {
 }
 
 func newLaneCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "lane",
-		Short: "Change lanes",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newLaneSetCommand(), newLaneRemoveCommand())
-	return c
+	return parent(&cobra.Command{Use: "lane", Short: "Change lanes"}, newLaneSetCommand(), newLaneRemoveCommand())
 }
 
 func newLaneSetCommand() *cobra.Command {
@@ -210,23 +189,26 @@ The default lane cannot be deleted.`,
 
 // printLaneChanged prints the result of a lane change.
 func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
-	if cli.WantsJSON(c) {
-		return cli.JSON(c, done)
-	}
 	verb := "unchanged"
-	switch {
-	case done.After == nil:
+	if done.After == nil {
 		verb = "deleted"
-	case done.Created:
-		verb = "created"
-	case len(done.Changed) > 0:
-		verb = "changed: " + strings.Join(done.Changed, ", ")
 	}
-	if done.DryRun {
+	verb = whatChanged(verb, done.Created, done.Changed, done.DryRun)
+	return cli.Done(c, done, "lane %s %s; %d running, %d waiting, %d moved", done.Lane, verb, done.Running, done.Waiting, done.Moved)
+}
+
+// whatChanged describes what a command has done to a lane or a schedule, or would do: verb, unless it created it or changed settings.
+func whatChanged(verb string, created bool, settings []string, dryRun bool) string {
+	switch {
+	case created:
+		verb = "created"
+	case len(settings) > 0:
+		verb = "changed: " + strings.Join(settings, ", ")
+	}
+	if dryRun {
 		verb = "would be " + verb
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", text.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
-	return err
+	return verb
 }
 
 // putSetting changes a lane or schedule. If make is set, it creates a missing one.
@@ -249,4 +231,93 @@ func limitOf(l job.LaneUse) string {
 		limits = append(limits, strconv.Itoa(*l.SlotsPerPod)+" per pod")
 	}
 	return strings.Join(limits, ", ")
+}
+
+// parseLaneChange parses settings such as slots=3. Each setting may occur only once.
+func parseLaneChange(settings []string) (c job.LaneChange, err error) {
+	limits := map[string]func(text string) error{
+		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod),
+		"stale_after_s": seconds(&c.StaleAfter), "max_age_s": seconds(&c.MaxAge),
+	}
+	bools := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
+	seen := map[string]bool{}
+	for _, one := range settings {
+		name, value, ok := strings.Cut(one, "=")
+		if !ok {
+			return c, cli.Usage("setting %q: want key=value, such as slots=3", one)
+		}
+		if seen[name] {
+			return c, cli.Usage("setting %q given twice", name)
+		}
+		seen[name] = true
+		limit, isLimit := limits[name]
+		flag, isBool := bools[name]
+		switch {
+		case isLimit:
+			err = limit(value)
+		case isBool:
+			*flag, err = parseBool(value)
+		case name == "kinds":
+			c.Kinds = parseKinds(value)
+		default:
+			err = fmt.Errorf("unknown setting; see trapeze lane set --help")
+		}
+		if err != nil {
+			return c, cli.Usage("%s: %w", one, err)
+		}
+	}
+	return c, nil
+}
+
+// number returns a parser that accepts a number, or "none".
+func number(into *job.Limit[int]) func(text string) error {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		switch {
+		case text == "none":
+			*into = job.NoLimit[int]()
+		case err != nil:
+			return fmt.Errorf("want a whole number, or none")
+		default:
+			*into = job.To(n)
+		}
+		return nil
+	}
+}
+
+// seconds returns a parser that accepts a number of seconds, a duration, or "none".
+func seconds(into *job.Limit[job.Seconds]) func(text string) error {
+	return func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		d := time.Duration(n) * time.Second
+		if err != nil {
+			d, err = time.ParseDuration(text)
+		}
+		switch {
+		case text == "none":
+			*into = job.NoLimit[job.Seconds]()
+		case err != nil || d%time.Second != 0:
+			return fmt.Errorf("want a whole number, a duration in whole seconds, or none")
+		default:
+			*into = job.To(job.Seconds(d))
+		}
+		return nil
+	}
+}
+
+func parseBool(text string) (*bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, fmt.Errorf("want true or false")
+	}
+	return &yes, nil
+}
+
+// parseKinds parses names separated by commas or plus signs. Empty text yields an empty list.
+func parseKinds(text string) *[]string {
+	kinds := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '+' })
+	if kinds == nil {
+		kinds = []string{}
+	}
+	return &kinds
 }

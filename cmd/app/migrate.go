@@ -1,8 +1,8 @@
 package app
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -16,7 +16,7 @@ import (
 )
 
 func newMigrateCommand() *cobra.Command {
-	c := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "migrate",
 		Short: "Change the database's schema",
 		Long: `Migrate the schema of Trapeze's tables to the version of this program, or back. Concurrent runs are safe. serve migrates when
@@ -25,11 +25,7 @@ it starts, unless --no-migrate is set. The command works on DATABASE_URL only; i
   trapeze migrate status
   trapeze migrate down --to 0          # drops every table of Trapeze with its data
   trapeze migrate print > trapeze.sql  # for another migration tool`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newMigrateUp(), newMigrateDown(), newMigrateStatus(), newMigratePrint())
-	return c
+	}, newMigrateUp(), newMigrateDown(), newMigrateStatus(), newMigratePrint())
 }
 
 // withConfig calls do with a configuration whose database responds and, if writes is set, accepts writes.
@@ -99,11 +95,7 @@ func newMigrateDown() *cobra.Command {
 }
 
 func printVersion(c *cobra.Command, schema string, at int64) error {
-	if cli.WantsJSON(c) {
-		return cli.JSON(c, map[string]any{"schema": schema, "version": at})
-	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "schema %s is at version %d\n", schema, at)
-	return err
+	return cli.Done(c, map[string]any{"schema": schema, "version": at}, "schema %s is at version %d", schema, at)
 }
 
 func newMigrateStatus() *cobra.Command {
@@ -117,28 +109,22 @@ func newMigrateStatus() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var rows [][]string
+				type migration struct {
+					AppliedAt *time.Time `json:"applied_at"`
+					Name      string     `json:"name"`
+					Version   int64      `json:"version"`
+				}
+				var shown []migration
 				for _, m := range list {
-					if cli.WantsJSON(c) {
-						var applied *time.Time
-						if !m.AppliedAt.IsZero() {
-							applied = &m.AppliedAt
-						}
-						if err := cli.JSON(c, map[string]any{"version": m.Version, "name": m.Name, "applied_at": applied}); err != nil {
-							return err
-						}
-						continue
+					one := migration{Name: m.Name, Version: m.Version}
+					if !m.AppliedAt.IsZero() {
+						one.AppliedAt = &m.AppliedAt
 					}
-					at := text.Clock(&m.AppliedAt)
-					if at == "" {
-						at = "pending"
-					}
-					rows = append(rows, []string{strconv.FormatInt(m.Version, 10), m.Name, at})
+					shown = append(shown, one)
 				}
-				if cli.WantsJSON(c) {
-					return nil
-				}
-				return cli.Table(c, "VERSION NAME APPLIED", rows)
+				return cli.List(c, "VERSION NAME APPLIED", cli.Rows(shown), func(m migration) []string {
+					return []string{strconv.FormatInt(m.Version, 10), m.Name, cmp.Or(text.Clock(m.AppliedAt), "pending")}
+				})
 			})
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,25 +30,21 @@ The exit code is 1 if the job is not running, or if its pod or worker does not a
   trapeze ps --json | jq '.running[].job'`,
 		Args: cobra.NoArgs,
 	}
-	every := cli.WatchFlag(c)
+	watched(c, func(ctx context.Context, c *cobra.Command, at *cli.Client) error {
+		now, err := cli.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
+		if err != nil {
+			return err
+		}
+		return cli.Show(c, now, func() error { return printPs(c, now, time.Now()) })
+	})
 	var stack string
 	c.Flags().StringVar(&stack, "stack", "", "print the stack of the handler of this running job")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	status := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error {
 		if stack != "" {
 			return onOne(printStack)(c, []string{stack})
 		}
-		return onClient(c, func(at *cli.Client) error {
-			return cli.Watch(c, *every, func(ctx context.Context) error {
-				now, err := cli.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
-				if err != nil {
-					return err
-				}
-				if cli.WantsJSON(c) {
-					return cli.JSON(c, now)
-				}
-				return printPs(c, now, time.Now())
-			})
-		})
+		return status(c, words)
 	}
 	return c
 }
@@ -58,11 +55,10 @@ func printStack(c *cobra.Command, at *cli.Client, id int64) error {
 	if err != nil {
 		return err
 	}
-	if cli.WantsJSON(c) {
-		return cli.JSON(c, got)
-	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "job %d, fence %d, on pod %s, %s\n\n%s\n", got.Job, got.Fence, text.Printable(got.Pod), text.Clock(&got.At), got.Stack)
-	return err
+	return cli.Show(c, got, func() error {
+		_, err := fmt.Fprintf(c.OutOrStdout(), "job %d, fence %d, on pod %s, %s\n\n%s\n", got.Job, got.Fence, text.Printable(got.Pod), text.Clock(&got.At), got.Stack)
+		return err
+	})
 }
 
 func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
@@ -132,4 +128,50 @@ func remarkOfSlot(j job.Slot) string {
 		return "fetched"
 	}
 	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
+}
+
+func newPodsCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:     "pods",
+		Short:   "List pods and remote workers",
+		Example: "  trapeze pods\n  trapeze pods --all    # include pods that left or died recently",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return onClient(c, func(at *cli.Client) error {
+				now := time.Now()
+				return cli.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", readPods(c.Context(), at, all), func(p job.Pod) []string {
+					return []string{
+						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), text.Ago(&p.StartedAt, now),
+						podState(p, now), remoteOf(p), text.Short(strings.Join(p.Kinds, ","), 60),
+					}
+				})
+			})
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "include pods that left or died recently")
+	return c
+}
+
+// remoteOf describes a remote worker by its owner and stream number. It returns an empty string for a pod.
+func remoteOf(p job.Pod) string {
+	if !p.Remote || p.Owner == nil || p.Stream == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, stream %d", *p.Owner, *p.Stream)
+}
+
+// podState describes a pod's state, derived from its row and its lease.
+func podState(p job.Pod, now time.Time) string {
+	switch {
+	case p.Closed != nil:
+		return *p.Closed
+	case p.LeaseUntil.Before(now):
+		return "lapsing"
+	case p.Drained && !p.Draining:
+		return "drained" + closedBy(p.Drain)
+	case p.Draining:
+		return "draining"
+	}
+	return "alive"
 }

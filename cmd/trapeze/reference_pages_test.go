@@ -257,7 +257,7 @@ func errorsPage(t *testing.T) string {
 		})
 	}
 	answers := map[string]string{}
-	for _, found := range regexp.MustCompile(`\{job\.(Err\w+), http\.Status(\w+), "(\w+)"\}`).FindAllStringSubmatch(read(t, "../../api/internal/response/problem.go"), -1) {
+	for _, found := range regexp.MustCompile(`\{job\.(Err\w+), http\.Status(\w+), "(\w+)"\}`).FindAllStringSubmatch(read(t, "../../api/problem.go"), -1) {
 		for status := 400; status < 600; status++ {
 			if strings.ReplaceAll(http.StatusText(status), " ", "") == found[2] {
 				answers[found[1]] = fmt.Sprintf("%d `%s`", status, found[3])
@@ -265,7 +265,7 @@ func errorsPage(t *testing.T) string {
 		}
 	}
 	if len(answers) < 20 {
-		t.Fatalf("only %d errors with a status found in api/internal/response", len(answers))
+		t.Fatalf("only %d errors with a status found in api/problem.go", len(answers))
 	}
 	var b strings.Builder
 	b.WriteString("# Errors\n\nThe errors of package `job`, which package `runner` has under the same names. Compare with `errors.Is`.\n" +

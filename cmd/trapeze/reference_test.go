@@ -80,7 +80,7 @@ func described(t *testing.T, c prometheus.Collector) map[string][]string {
 func TestReferenceListsEveryErrorCode(t *testing.T) {
 	t.Parallel()
 	const literal = `(?:Code: |http\.Status\w+, )"([a-z_]+)"`
-	codes := slices.Concat(literals(t, "api/*.go", literal), literals(t, "api/internal/*/*.go", literal), literals(t, "api/internal/response/*.go", `return "([a-z_]+)"`))
+	codes := slices.Concat(literals(t, "api/*.go", literal), literals(t, "api/problem.go", `return "([a-z_]+)"`))
 	same(t, "error codes", names(t, "### Error codes", "code"), codes)
 }
 
@@ -154,7 +154,7 @@ func TestReferenceListsEveryKind(t *testing.T) {
 	t.Parallel()
 	kind := `Kind\(\) string +\{ return "([a-z_.]+)" \}`
 	rows := names(t, "## Kinds that come with `trapeze serve`", "kind")
-	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/cli/demokinds/*.go", kind)...))
+	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/cli/program/kinds_*.go", kind)...))
 }
 
 func TestReferencePermissionsAndRoles(t *testing.T) {

@@ -1,12 +1,12 @@
 // Package cli is what commands share: settings from the environment, how a command ends, the client of the HTTP API, output, and the commands
 // that more than one program uses.
 //
-//	settings.go                     environment variables, including those of runner/env and api/env
-//	exit.go                         exit codes, the errors that carry them, and signals
-//	client.go, local.go             calls the API of the server that a command names, or an API in this process that uses DATABASE_URL
-//	output.go, table.go, redraw.go  tables that fit the terminal, JSON lines, colors, views that are redrawn, and confirmations
-//	serve.go                        serve: a pod with the HTTP API and the service for remote workers
-//	doctor.go                       doctor: checks the connection and the schema; all other findings come from the API
+//	settings.go           environment variables, including those of runner/env and api/env
+//	exit.go               exit codes, the errors that carry them, and signals
+//	client.go             calls the API of the server that a command names, or an API in this process that uses DATABASE_URL
+//	output.go             tables that fit the terminal, JSON lines, colors, views that are redrawn, and confirmations
+//	serve.go              serve: a pod with the HTTP API and the service for remote workers
+//	doctor.go             doctor: checks the connection and the schema; all other findings come from the API
 package cli
 
 import (

@@ -89,9 +89,8 @@ var plan = []floor{
 
 	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
-	{folder: "api/ui", imports: "job internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"}, // the dashboard's pages
-	{folder: "api/internal/response", imports: "job internal/access internal/text internal/store internal/store/admin internal/store/view"},                          // errors as responses, secrets hidden from callers
-	{folder: "api", imports: "job internal/text api/internal/response internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
+	{folder: "api/ui", imports: "job internal/doctor internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"}, // the dashboard's pages
+	{folder: "api", imports: "job internal/text internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/identity internal/pod internal/store internal/routine internal/slots internal/telemetry internal/fleet", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
@@ -100,14 +99,12 @@ var plan = []floor{
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 
 	// the command line
-	{folder: "internal/cli/demokinds", imports: "job runner"}, // kinds for demos and tests
 	{folder: "internal/cli", imports: "api api/env job runner runner/env remote/server internal/dburl internal/doctor internal/envvar internal/inside internal/migrate internal/pgembed internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/text"}, // what commands share
-	{folder: "internal/cli/demo", imports: "handlers job runner internal/text internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli internal/inside"},
 
 	// top layer
-	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
-	{folder: "internal/cli/program", imports: "cmd/app handlers internal/cli internal/cli/demo internal/cli/demokinds runner"},                                                                         // the command line of trapeze itself
-	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                         // embeds PostgreSQL
+	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"},                                  // the commands, for a program with its own handlers
+	{folder: "internal/cli/program", imports: "cmd/app handlers job runner internal/text internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli internal/inside"}, // the command line of trapeze itself
+	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                                                          // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
 	{folder: "e2e", imports: "*", testOnly: true}, // tests of the program as a process

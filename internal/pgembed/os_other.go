@@ -27,3 +27,9 @@ func servesIn(pid int, pgdata string) bool {
 
 // serversIn returns nothing, because this system offers no way to find a server's sessions.
 func serversIn(string) []int { return nil }
+
+// MemoryDir returns an empty string, because this system has no in-memory file system that is always available.
+func MemoryDir() string { return "" }
+
+// UseMemoryForTemporaryFiles does nothing.
+func UseMemoryForTemporaryFiles() error { return nil }

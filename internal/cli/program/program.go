@@ -12,8 +12,6 @@ import (
 	"github.com/trapeze-run/trapeze/cmd/app"
 	"github.com/trapeze-run/trapeze/handlers"
 	"github.com/trapeze-run/trapeze/internal/cli"
-	"github.com/trapeze-run/trapeze/internal/cli/demo"
-	"github.com/trapeze-run/trapeze/internal/cli/demokinds"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -24,7 +22,7 @@ func Command(release string) *cobra.Command {
 	root := app.Command(app.Options{Name: "trapeze", Release: release, Register: e.register})
 	root.Long = strings.Replace(root.Long, "  trapeze serve ", "  trapeze demo                                    see it work on real data, "+
 		"and survive a killed process\n  trapeze serve ", 1)
-	show := demo.Command()
+	show := demoCommand()
 	show.GroupID = app.GroupRun
 	root.AddCommand(show)
 	for _, c := range root.Commands() {
@@ -56,12 +54,12 @@ func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.
 	if err != nil {
 		return err
 	}
-	kinds := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
+	kinds := kindOptions{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
 	if pool == nil { // a remote worker runs only those kinds that need no database
 		if !config.DemoHandlers {
 			return cli.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
 		}
-		demokinds.RegisterRemote(r, kinds)
+		registerRemoteKinds(r, kinds)
 		return nil
 	}
 	options := handlers.Options{Dir: e.files}
@@ -73,5 +71,5 @@ func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.
 	if err := handlers.Register(r, pool, options); err != nil || !config.DemoHandlers {
 		return err
 	}
-	return demokinds.Register(ctx, r, pool, kinds)
+	return registerKinds(ctx, r, pool, kinds)
 }

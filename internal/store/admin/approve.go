@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -72,16 +73,9 @@ func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor
 		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.approve", Target: jobTarget(id)})
 	})
 	if err == nil && len(found) == 0 {
-		if found, err = store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); err == nil && len(found) == 0 {
-			err = job.ErrNotFound
-		} else if err == nil {
-			err = job.ErrNotAwaitingApproval
-		}
+		err = orElse(mustExist(ctx, s, id), job.ErrNotAwaitingApproval)
 	}
-	if err != nil {
-		return fmt.Errorf("approve job %d: %w", id, err)
-	}
-	return nil
+	return text.Wrap(err, "approve job %d", id)
 }
 
 // expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are concurrently being approved or cancelled.
@@ -108,8 +102,47 @@ select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in tim
 // have become due. It returns the cancelled jobs.
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("expire jobs that await approval: %w", err)
+	return ended, text.Wrap(err, "expire jobs that await approval")
+}
+
+// asksApprovalSQL reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval, and whether the
+// approver must not be the submitter. Plan: one pass over lanes, which is small; lane_kinds_pkey.
+const asksApprovalSQL = `
+select count(*) > 0, coalesce(bool_or(n.four_eyes), false)
+from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or exists (
+	select from unnest($2::text[]) as w(kind) left join trapeze.lane_kinds k on k.kind = w.kind
+	where coalesce(k.lane, 'default') = n.name))`
+
+// Asks describes the approval that a set of lanes requires.
+type Asks struct {
+	Approval bool
+	FourEyes bool // the approver must not be the submitter
+}
+
+// AsksApproval reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval.
+func AsksApproval(ctx context.Context, s *store.Store, lanes, kinds []string) (Asks, error) {
+	return view.Row(ctx, s, "read which lanes require approval", pgx.RowToStructByPos[Asks], asksApprovalSQL, lanes, kinds)
+}
+
+// kindAttemptsSQL reads, for each of the given kinds, the highest attempt limit that any open pod reports. Plan: one pass over pods, which
+// is small, for each kind.
+const kindAttemptsSQL = `
+select w.kind, (select max((p.limits -> w.kind ->> 'max_attempts')::int) from trapeze.pods p where p.closed_at is null)
+from unnest($1::text[]) as w(kind)`
+
+// KindAttempts returns each given kind's attempt limit. The limit is nil for a kind that no open pod handles.
+func KindAttempts(ctx context.Context, s *store.Store, kinds []string) (map[string]*int, error) {
+	type row struct {
+		Kind string
+		Most *int
 	}
-	return ended, nil
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[row], kindAttemptsSQL, kinds)
+	if err != nil {
+		return nil, fmt.Errorf("read the limits on attempts: %w", err)
+	}
+	most := map[string]*int{}
+	for _, r := range found {
+		most[r.Kind] = r.Most
+	}
+	return most, nil
 }

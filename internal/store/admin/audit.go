@@ -3,13 +3,15 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -56,19 +58,12 @@ func asJSON(v any) (*string, error) {
 		return nil, nil
 	}
 	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	text := string(raw)
-	return &text, nil
+	return new(string(raw)), err
 }
 
 // Audit writes an audit entry for an action that changes nothing, such as a refused request, a sign-in or a read.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
-	if err := s.Tx(ctx, func(tx pgx.Tx) error { return auditIn(ctx, s, tx, d) }); err != nil {
-		return fmt.Errorf("record %s of %s in the audit log: %w", d.Action, d.Target, err)
-	}
-	return nil
+	return text.Wrap(s.Tx(ctx, func(tx pgx.Tx) error { return auditIn(ctx, s, tx, d) }), "record %s of %s in the audit log", d.Action, d.Target)
 }
 
 // AuditRow is one row in the audit log.
@@ -104,16 +99,18 @@ order by id desc limit $5`
 
 // AuditTrail lists the audit log, newest first.
 func AuditTrail(ctx context.Context, s *store.Store, f AuditFilter) ([]AuditRow, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 50
-	}
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[AuditRow], auditTrailSQL, store.Some(f.Actor), store.Some(f.Action), store.Some(f.Target),
-		store.Some(f.Before), min(limit, 1000))
-	if err != nil {
-		return nil, fmt.Errorf("list audit entries: %w", err)
-	}
-	return list, nil
+		store.Some(f.Before), view.PageSize(f.Limit))
+	return list, text.Wrap(err, "list audit entries")
+}
+
+// inTx returns what do returns, in a transaction.
+func inTx[T any](ctx context.Context, s *store.Store, do func(tx pgx.Tx) (T, error)) (result T, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		result, err = do(tx)
+		return err
+	})
+	return result, err
 }
 
 // withAudit makes a change and writes its audit entry in one transaction. The callback do makes the change and can fill in the entry. If
@@ -127,8 +124,40 @@ func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx co
 		}
 		return auditIn(ctx, s, tx, d)
 	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	return text.Wrap(err, "%s", what)
 }
+
+// operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule or a kind's retention. Plan: one
+// insert.
+const operatorEventSQL = `
+insert into trapeze.job_events (event_no, pod, event, actor, message, fields)
+select 1, $1::uuid, e.name, $3, $4, $5::text::json
+from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'queue_state.paused', 'queue_state.unpaused',
+	'queue_state.frozen', 'queue_state.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
+where e.name = $2`
+
+// operation describes one change by an operator, with its audit entry and its event.
+type operation struct {
+	AuditEntry
+	PodID *string // the affected pod, if any
+	Event string
+	About string // the name of the lane, pod, schedule or kind, or paused or frozen for the queue
+}
+
+// operates records an operation in the transaction that makes the change, and notifies the pods on commit.
+func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error {
+	if err := auditIn(ctx, s, tx, o.AuditEntry); err != nil {
+		return err
+	}
+	fields, err := asJSON(map[string]any{"before": o.Before, "after": o.After})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, s.In(operatorEventSQL), o.PodID, o.Event, o.Actor, o.About, fields); err != nil {
+		return err
+	}
+	return s.NotifySettings(ctx, tx)
+}
+
+// errDry makes a dry run roll back its transaction.
+var errDry = errors.New("dry run")

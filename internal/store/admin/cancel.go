@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -117,12 +119,8 @@ func cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool,
 		case len(found) == 1:
 			return found[0].Cancellation, nil
 		default:
-			exists, err := store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id)
-			if err != nil {
+			if err := mustExist(ctx, s, id); err != nil {
 				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
-			}
-			if len(exists) == 0 {
-				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, job.ErrNotFound)
 			}
 		}
 		select {
@@ -215,11 +213,7 @@ func cancelOnce(ctx context.Context, s *store.Store, id int64, epoch int, stop b
 			looks = looks[1:]
 		}
 		for _, look := range looks {
-			result, err := tx.Query(ctx, s.In(look.sql), look.args...)
-			if err != nil {
-				return err
-			}
-			list, err := pgx.CollectRows(result, pgx.RowToStructByPos[Cancellation])
+			list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Cancellation], look.sql, look.args...)
 			if err != nil {
 				return err
 			}
@@ -235,6 +229,12 @@ func cancelOnce(ctx context.Context, s *store.Store, id int64, epoch int, stop b
 		return nil
 	})
 	return found, err
+}
+
+// mustExist returns [job.ErrNotFound] if a job does not exist.
+func mustExist(ctx context.Context, s *store.Store, id int64) error {
+	_, err := view.One(store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id))
+	return err
 }
 
 // isHeld reports whether err means that a statement timed out while waiting for a lock (55P03).
@@ -254,4 +254,169 @@ func NotifyHandler(ctx context.Context, s *store.Store, id int64, notify func(l 
 		notify(l)
 	}
 	return nil
+}
+
+// cancelManySQL cancels the given jobs that are not running, and requests the cancellation of the others. It skips locked rows. Plan: Index
+// Scans on live_pkey and parked_pkey, one row per job; fan_outs_pkey.
+var cancelManySQL = `
+with wanted as materialized (
+	select id from unnest($1::bigint[]) as w(id)
+), held as materialized (
+	select l.id, l.state from wanted w join trapeze.live l on l.id = w.id order by l.id for update of l skip locked
+), asked as (
+	update trapeze.live l set cancel_requested = true, event_no = l.event_no + 1
+	from held h where l.id = h.id and h.state = 'running' and not l.cancel_requested
+	returning l.id, l.fence, l.pod, l.event_no
+), gone_live as (
+	delete from trapeze.live l using held h where l.id = h.id and h.state = 'pending'
+	returning l.id, l.state, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.started_at, l.claim_xid,
+		l.unique_while, l.kind, l.subject, '' as why
+), waits as materialized (
+	select p.id from wanted w join trapeze.parked p on p.id = w.id order by p.id for update of p skip locked
+), gone_parked as (
+	delete from trapeze.parked p using waits w where p.id = w.id
+	returning p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state,
+		p.fence, p.event_no, p.epoch, p.attempt, p.crashes, p.priority, p.lane, p.started_at, null::xid8 as claim_xid,
+		p.unique_while, p.kind, p.subject, p.why
+), gone as materialized (
+	select * from gone_live union all select * from gone_parked
+), request as (
+	insert into trapeze.cancel_requests (pod, job_id, fence, reason)
+	select pod, id, fence, 'cancelled' from asked
+	on conflict (pod, job_id, fence) do update set reason = excluded.reason
+), ended as (
+	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at,
+		claim_xid)
+	select id, 'cancelled', 'error', $2::text, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
+	from gone
+), ` + store.FreeKeys + `, ` + store.ReleaseGuards + `, events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
+	select id, event_no, fence, 'running', 'running', 'job.cancel_requested', $3 from asked
+	union all
+	select id, event_no + 1, fence, state, 'cancelled', 'job.cancelled', $3 from gone
+), ` + store.FailedBranches + `, parents as (
+	select id from gone where why = 'children'
+), ` + store.CountBranches + `
+select g.id, null::bigint, null::text, null::bigint, ` + store.EndJSON(`'cancelled'`, "$2::text", "null", "null") + ` from gone g
+union all select id, fence, pod::text, null, null from asked
+union all select null, null, null, id, null from counted where due`
+
+// CancelledMany is the result of cancelling several jobs.
+type CancelledMany struct {
+	Ended      []job.End   // jobs that were cancelled
+	Asked      []job.Lease // running jobs whose pods have to be notified
+	OffBalance []int64     // fan-outs that must be settled
+}
+
+// CancelMany is like [Cancel] but cancels several jobs, and skips those that have ended or whose rows are locked. reason is stored with the
+// cancelled jobs. CancelMany writes the audit entry d unless d is nil.
+func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *AuditEntry) (c CancelledMany, err error) {
+	type row struct {
+		ID, Fence *int64
+		Pod       *string
+		Due       *int64
+		End       *job.End
+	}
+	var found []row
+	if d == nil {
+		found, err = store.Rows(ctx, s, pgx.RowToStructByPos[row], cancelManySQL, ids, string(reason), actor)
+	} else {
+		err = s.Tx(ctx, func(tx pgx.Tx) error {
+			found, err = store.QueryPinned(ctx, tx, pgx.RowToStructByPos[row], s.In(cancelManySQL), []any{ids, string(reason), actor})
+			if err != nil {
+				return err
+			}
+			return auditIn(ctx, s, tx, *d)
+		})
+	}
+	if err != nil {
+		return c, fmt.Errorf("cancel %d jobs: %w", len(ids), err)
+	}
+	for _, f := range found {
+		switch {
+		case f.Due != nil:
+			c.OffBalance = append(c.OffBalance, *f.Due)
+		case f.Pod != nil:
+			c.Asked = append(c.Asked, job.Lease{JobID: *f.ID, Fence: *f.Fence, Pod: *f.Pod})
+		default:
+			c.Ended = append(c.Ended, *f.End)
+		}
+	}
+	return c, nil
+}
+
+// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. Written as two exists conditions joined by or,
+// it would make PostgreSQL 18 hash whole tables.
+const isOpen = `coalesce((select true from trapeze.live l where l.id = j.id and not l.cancel_requested limit 1),
+	(select true from trapeze.parked p where p.id = j.id limit 1), false)`
+
+// openBranchesSQL lists the jobs in a fan-out's branches that have not ended and have no cancel request. Plan: jobs_of_pipeline for
+// (pipeline, group); primary key lookups.
+const openBranchesSQL = `
+select j.id from trapeze.jobs j
+where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0 and ` + isOpen + ` limit $3`
+
+// OpenBranches lists up to limit jobs in a fan-out's branches that have not ended and have no cancel request.
+func OpenBranches(ctx context.Context, s *store.Store, pipeline, id int64, limit int) ([]int64, error) {
+	return view.Rows(ctx, s, fmt.Sprintf("list the open children of job %d", id), pgx.RowTo[int64], openBranchesSQL, pipeline, id, limit)
+}
+
+// openOfPipelineSQL lists the jobs in a pipeline that have not ended and have no cancel request. Plan: jobs_of_pipeline; primary key
+// lookups.
+const openOfPipelineSQL = `
+select j.id from (
+	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
+	union all
+	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j where ` + isOpen + ` limit $2`
+
+// OpenOfPipeline lists up to limit jobs in a pipeline that have not ended and have no cancel request.
+func OpenOfPipeline(ctx context.Context, s *store.Store, id int64, limit int) ([]int64, error) {
+	return view.Rows(ctx, s, fmt.Sprintf("list the open jobs of pipeline %d", id), pgx.RowTo[int64], openOfPipelineSQL, id, limit)
+}
+
+// ofJob joins row s with the job's row in jobs, and contains the conditions on that row. Null arguments match everything. Without the
+// offset, the planner would start by reading all of jobs, because it expects few rows to meet all these conditions.
+const ofJob = `cross join lateral (
+	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
+		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`
+
+// matchOpenSQL lists jobs that have not ended and have no cancel request, ordered by id. Plan: live_pkey and parked_pkey starting after an
+// id, each up to the limit; jobs_pkey for those with the right kind, lane, subject and state.
+const matchOpenSQL = `
+(
+	select s.id from trapeze.live s ` + ofJob + ` offset 0) j
+	where s.id > $1 and not s.cancel_requested and $10::text is null and $11::text is null and $12::text is null and ($2::text[] is null or s.state = any($2)) and ($3::text is null or s.kind = $3)
+		and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+	order by s.id limit $9
+) union all (
+	select s.id from trapeze.parked s ` + ofJob + ` offset 0) j
+	where s.id > $1 and ($2::text[] is null
+			or case s.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end = any($2))
+		and ($3::text is null or s.kind = $3) and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+		and ($10::text is null or s.why = $10) and $11::text is null and $12::text is null
+	order by s.id limit $9
+)
+order by id limit $9`
+
+// matchEndedSQL lists failed and cancelled jobs, ordered by id. Plan: the id index of done of each of their days starting after an id, jobs_pkey for
+// each; stops at the limit.
+const matchEndedSQL = `
+select s.id from trapeze.done s ` + ofJob + `
+		and ($3::text is null or j.kind = $3) and ($5::text is null or j.subject = $5) offset 0) j
+where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::text[]) and ($4::text is null or s.lane = $4)
+	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
+order by s.id limit $9`
+
+// Match returns, in ascending order, up to limit ids of jobs that match a filter, starting after the id after. The filter has the same
+// meaning as when it is used to list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states, of which there
+// must be at least one. Otherwise it selects jobs that have not ended and have no cancel request. It ignores the filter's page and limit.
+func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
+	sql := matchOpenSQL
+	if ended {
+		sql = matchEndedSQL
+	}
+	list, err := store.Rows(ctx, s, pgx.RowTo[int64], sql, after, store.Texts(f.States), store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline),
+		store.Some(f.Parent), store.Some(f.Since), limit, store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode), f.WithChildren())
+	return list, text.Wrap(err, "find jobs")
 }

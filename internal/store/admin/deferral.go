@@ -3,12 +3,12 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -64,10 +64,7 @@ func Complete(ctx context.Context, s *store.Store, id int64, token, part string,
 		return auditIn(ctx, s, tx, AuditEntry{Actor: operator, Action: "job.complete", Target: jobTarget(id),
 			After: map[string]any{"part": part, "failed": failure != ""}})
 	})
-	if err != nil {
-		return false, fmt.Errorf("complete job %d: %w", id, err)
-	}
-	return due, nil
+	return due, text.Wrap(err, "complete job %d", id)
 }
 
 // partsSQL lists a deferred job's parts, ordered by name. Plan: parts_pkey, stops at the limit.
@@ -84,8 +81,5 @@ func Parts(ctx context.Context, s *store.Store, id int64, after string, limit in
 		b.Result = result
 		return b, err
 	}, partsSQL, id, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the parts of job %d: %w", id, err)
-	}
-	return list, nil
+	return list, text.Wrap(err, "read the parts of job %d", id)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // Moving describes a move of due and parked jobs to another lane.
@@ -119,19 +120,11 @@ type movedPage struct {
 func moveNextPage(ctx context.Context, s *store.Store, db store.DB, sql string, m Moving, after int64, actor string) (p movedPage, err error) {
 	args := []any{m.From, after, movePage, m.Kinds, store.Some(m.To), actor}
 	if db == store.DB(s.Pool()) {
-		list, err := store.Rows(ctx, s, pgx.RowToStructByPos[movedPage], sql, args...)
-		if err != nil {
-			return p, err
-		}
-		return list[0], nil
+		return view.One(store.Rows(ctx, s, pgx.RowToStructByPos[movedPage], sql, args...))
 	}
 	return store.QueryOne[movedPage](ctx, s, db, nil, sql, args...)
 }
 
 func countMoves(ctx context.Context, s *store.Store, db store.DB, m Moving) (n int, err error) {
-	list, err := store.Query(ctx, s, db, pgx.RowTo[int], countMovesSQL, m.From, m.Kinds)
-	if err != nil {
-		return 0, err
-	}
-	return list[0], nil
+	return view.One(store.Query(ctx, s, db, pgx.RowTo[int], countMovesSQL, m.From, m.Kinds))
 }

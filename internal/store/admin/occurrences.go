@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -51,10 +53,7 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 	if err == nil && len(list) > 0 {
 		_, err = tx.Exec(ctx, shortFireSQL, fireWaits.Milliseconds(), fireRests.Milliseconds())
 	}
-	if err != nil {
-		return nil, fmt.Errorf("claim due schedules: %w", err)
-	}
-	return list, nil
+	return list, text.Wrap(err, "claim due schedules")
 }
 
 // nextFireSQL returns the current time on the database's clock, and the time of the next occurrence among schedules of the given kinds. It
@@ -71,11 +70,8 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 		Now  time.Time
 		Next *time.Time
 	}
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[moments], nextFireSQL, kinds)
-	if err != nil {
-		return now, nil, fmt.Errorf("read the next occurrence: %w", err)
-	}
-	return list[0].Now, list[0].Next, nil
+	read, err := view.One(store.Rows(ctx, s, pgx.RowToStructByPos[moments], nextFireSQL, kinds))
+	return read.Now, read.Next, text.Wrap(err, "read the next occurrence")
 }
 
 // schedulesActiveSQL finds the schedules for which a recent job, or a later step of one, is unfinished. Plan: schedule_occurrences_with_jobs
@@ -170,10 +166,8 @@ func SettleOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []jo
 	for i, f := range list {
 		names[i], at[i], outcomes[i], messages[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Message
 	}
-	if _, err := tx.Exec(ctx, s.In(settleOccurrencesSQL), names, at, outcomes, messages); err != nil {
-		return fmt.Errorf("record schedule occurrences: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, s.In(settleOccurrencesSQL), names, at, outcomes, messages)
+	return text.Wrap(err, "record schedule occurrences")
 }
 
 // WriteFireEvents writes events for the occurrences that submitted jobs and for those that were missed.
@@ -197,10 +191,8 @@ func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, podID *stri
 	if len(outcomes) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), podID, actor, names, outcomes, fields); err != nil {
-		return fmt.Errorf("write the events of schedules: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, s.In(scheduleEventsSQL), podID, actor, names, outcomes, fields)
+	return text.Wrap(err, "write the events of schedules")
 }
 
 // AuditTrigger writes the audit entry for a schedule that an operator has triggered, in the transaction that triggers it.

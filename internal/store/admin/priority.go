@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -69,10 +70,7 @@ func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, ch
 	for {
 		found, err := niceOnce(ctx, s, id, priority, chain, actor)
 		if err == nil && !found {
-			var exists []int64
-			if exists, err = store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); err == nil && len(exists) == 0 {
-				err = job.ErrNotFound
-			}
+			err = mustExist(ctx, s, id)
 		}
 		if err != nil && !isHeld(err) {
 			return fmt.Errorf("change the priority of job %d: %w", id, err)
@@ -174,10 +172,7 @@ func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 		step["priority"] = json.RawMessage(strconv.Itoa(priority))
 	}
 	raw, err := text.JSON(list)
-	if err != nil {
-		return nil, 0, fmt.Errorf("write the plan: %w", err)
-	}
-	return new(string(raw)), len(list), nil
+	return new(string(raw)), len(list), text.Wrap(err, "write the plan")
 }
 
 func orElse(err, other error) error {
@@ -185,4 +180,164 @@ func orElse(err, other error) error {
 		return err
 	}
 	return other
+}
+
+const (
+	// niceRunningSQL changes the priority that a running job will have if it is retried. elsewhere reports whether another engine runs the
+	// job. Such an engine reads the priority and the planned steps when it ends the job, so no pod has to confirm them. Plan: Index Scan on
+	// live_pkey, one row.
+	niceRunningSQL = `
+with held as materialized (
+	select l.id, l.priority, substr(l.pod::text, 15, 1) = '8' as elsewhere from trapeze.live l where l.id = $1 and l.state = 'running' for update
+), niced as (
+	update trapeze.live l set priority = $2, event_no = l.event_no + 1 from held h where l.id = h.id
+	returning l.id, l.event_no, l.fence
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+	select n.id, n.event_no, n.fence, 'running', 'running', 'job.niced', $3, json_build_object('priority', $2::int, 'before', h.priority)
+	from niced n join held h on h.id = n.id
+)
+select priority::int, elsewhere from held`
+	// nextStepSQL finds the next step after a job. Plan: jobs_pkey, jobs_of_pipeline.
+	nextStepSQL = `
+select n.id from trapeze.jobs j join trapeze.jobs n on n.pipeline_id = j.pipeline_id and coalesce(n.group_id, 0) = coalesce(j.group_id, 0)
+	and coalesce(n.child_no, 0) = coalesce(j.child_no, 0) and n.step > 0 and n.step = j.step + 1
+where j.id = $1 and n.parent_id = j.id limit 1`
+)
+
+// SetChainPriority changes the priority of a running job's planned steps, and its own priority in case it is retried. It also asks the
+// job's pod to apply the change, because the pod builds the next step from the plan that it read when it claimed the job, and returns that
+// request. If another engine runs the job, it makes no request. It returns [job.ErrNotRunning] if the job is not running. If a handler's
+// transaction has locked the job's row, SetChainPriority retries until that transaction has ended.
+func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (request Asked, err error) {
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
+	for {
+		request, err = niceRunning(ctx, s, id, priority, actor)
+		if err == nil {
+			return request, nil
+		}
+		if !isHeld(err) {
+			return request, fmt.Errorf("change the priority of the steps after job %d: %w", id, err)
+		}
+		select {
+		case <-ctx.Done():
+			return request, fmt.Errorf("change the priority of job %d: its row is locked by a transaction that does not end: %w", id, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, actor string) (request Asked, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		if err := s.BoundLocks(ctx, tx); err != nil {
+			return err
+		}
+		type running struct {
+			Priority  int
+			Elsewhere bool
+		}
+		before, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[running], s.In(niceRunningSQL), []any{id, priority, actor})
+		if err != nil {
+			return err
+		}
+		if len(before) == 0 {
+			return job.ErrNotRunning
+		}
+		if request = (Asked{}); !before[0].Elsewhere {
+			a, err := ask(ctx, s, tx, id, store.RequestPriority, &priority)
+			if err != nil || a == nil {
+				return orElse(err, job.ErrNotRunning)
+			}
+			request = *a
+		}
+		steps, err := nicePlans(ctx, s, tx, id, priority)
+		if err != nil {
+			return err
+		}
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.nice", Target: jobTarget(id),
+			Before: map[string]any{"priority": before[0].Priority}, After: map[string]any{"priority": priority, "steps": steps}})
+	})
+	return request, err
+}
+
+// NextStep returns the job that follows a job in its chain, or 0 if there is none.
+func NextStep(ctx context.Context, s *store.Store, id int64) (int64, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[int64], nextStepSQL, id)
+	return append(found, 0)[0], text.Wrap(err, "find the step after job %d", id)
+}
+
+const (
+	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. It adds none if another engine runs the job,
+	// because engines do not answer; an engine's pod id is a version 8 UUID. Plan: live_pkey and pods_pkey, one row each.
+	askClaimSQL = `
+with asked as (
+	insert into trapeze.claim_requests (pod, job_id, fence, what, priority)
+	select l.pod, l.id, l.fence, $2, $3 from trapeze.live l where l.id = $1 and l.state = 'running' and substr(l.pod::text, 15, 1) <> '8'
+	returning id, pod, fence
+)
+select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.id = a.pod), '') from asked a`
+	// claimAnswerSQL reads the answer to a request, and whether the pod still holds the claim. Plan: claim_requests_pkey, live_pkey.
+	claimAnswerSQL = `
+select r.answered_at, coalesce(r.answer, ''), exists (select from trapeze.live l where l.id = r.job_id and l.fence = r.fence and l.state = 'running')
+from trapeze.claim_requests r where r.id = $1`
+	// removeRequestSQL deletes a request. Plan: claim_requests_pkey.
+	removeRequestSQL = `delete from trapeze.claim_requests where id = $1`
+)
+
+// Asked is a request to the pod that holds a claim.
+type Asked struct {
+	ID    int64
+	PodID string
+	Fence int64
+	Pod   string // name of the pod or remote worker
+}
+
+// Answer is a pod's answer to a request.
+type Answer struct {
+	At   *time.Time // nil until the pod has answered
+	Text string
+	Held bool // the pod still holds the claim
+}
+
+// ask adds a request to the pod that is running a job. The pod is notified on commit. ask returns nil if the job is not running.
+func ask(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, what string, priority *int) (*Asked, error) {
+	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Asked], askClaimSQL, id, what, priority)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], s.NotifySettings(ctx, tx)
+}
+
+// AskStack asks the pod that is running a job for the stack of the job's handler. It returns [job.ErrNotFound] if the job does not exist,
+// and [job.ErrNotRunning] if no pod is running it.
+func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (request Asked, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		a, err := ask(ctx, s, tx, id, store.RequestStack, nil)
+		switch {
+		case err != nil:
+			return err
+		case a == nil:
+			_, err := view.One(store.Query(ctx, s, tx, pgx.RowTo[int64], jobExistsSQL, id))
+			return orElse(err, job.ErrNotRunning)
+		}
+		request = *a
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.stack", Target: jobTarget(id)})
+	})
+	return request, text.Wrap(err, "read the stack of job %d", id)
+}
+
+// ReadAnswer reads the answer to a request.
+func ReadAnswer(ctx context.Context, s *store.Store, request int64) (Answer, error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Answer], claimAnswerSQL, request)
+	if err != nil || len(found) == 0 {
+		return Answer{}, err // the request is so old that maintenance has removed it
+	}
+	return found[0], nil
+}
+
+// RemoveRequest removes a request.
+func RemoveRequest(ctx context.Context, s *store.Store, request int64) error {
+	_, err := store.Rows(ctx, s, pgx.RowTo[int64], removeRequestSQL, request)
+	return err
 }

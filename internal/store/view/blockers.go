@@ -83,10 +83,7 @@ func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.C
 		return list, nil
 	}
 	slots, err := used(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read why job %d does not run: %w", id, err)
-	}
-	return j.turn(slots), nil
+	return j.turn(slots), text.Wrap(err, "read why job %d does not run", id)
 }
 
 // own returns the reasons that concern only this job.

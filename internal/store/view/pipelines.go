@@ -2,12 +2,16 @@ package view
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,14 +30,7 @@ where j.id = $1 and j.pipeline_id = j.id and not exists (select from trapeze.pip
 
 // Pipeline returns the pipeline whose first job has the given id, or [job.ErrNotFound].
 func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, error) {
-	found, err := store.Rows(ctx, s, scanPipeline, pipelineSQL, id)
-	if err != nil {
-		return job.Pipeline{}, fmt.Errorf("read pipeline %d: %w", id, err)
-	}
-	if len(found) == 0 {
-		return job.Pipeline{}, fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
-	}
-	return found[0], nil
+	return Row(ctx, s, fmt.Sprintf("read pipeline %d", id), scanPipeline, pipelineSQL, id)
 }
 
 // pipelinesSQL lists pipelines newest first, back to the pipeline ($7, $8). Null arguments match everything. Plan: pipelines_by_age
@@ -87,11 +84,7 @@ type PipelinePage struct {
 
 // Pipelines returns a page of pipelines, newest first.
 func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelinePage, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 50
-	}
-	limit = min(limit, 1000)
+	limit := PageSize(f.Limit)
 	at, before, err := pageCursor(f.Cursor)
 	if err != nil {
 		return PipelinePage{}, err
@@ -136,7 +129,7 @@ func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string
 		return store.Rows(ctx, s, pgx.RowToStructByPos[walkEnd], ends, append([]any{args[2], from.At, from.ID, n}, whose...)...)
 	}, func(from walkEnd, down *walkEnd, limit int) ([]job.Pipeline, bool, error) {
 		args[3], args[4], args[5] = from.At, from.ID, limit
-		return rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, append(append(args[:6:6], down.bounds()...), whose...)...)
+		return rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, slices.Concat(args, down.bounds(), whose)...)
 	})
 }
 
@@ -165,11 +158,7 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 // Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs carry no plans, because the pipeline itself carries
 // the plan. After the first 8 MiB, arguments and results are also omitted.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
-	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
-	if err != nil {
-		return nil, fmt.Errorf("read the jobs of pipeline %d: %w", id, err)
-	}
-	return list, nil
+	return Rows(ctx, s, fmt.Sprintf("read the jobs of pipeline %d", id), leanJobs(), spineSQL, id)
 }
 
 // branchStatesSQL counts a fan-out's branches by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group); primary key
@@ -189,11 +178,7 @@ type BranchState struct {
 
 // BranchStates counts a fan-out's branches by the state of their last jobs.
 func BranchStates(ctx context.Context, s *store.Store, pipeline, id int64) ([]BranchState, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BranchState], branchStatesSQL, pipeline, id)
-	if err != nil {
-		return nil, fmt.Errorf("count the children of job %d: %w", id, err)
-	}
-	return list, nil
+	return Rows(ctx, s, fmt.Sprintf("count the children of job %d", id), pgx.RowToStructByPos[BranchState], branchStatesSQL, pipeline, id)
 }
 
 // branchJobsSQL lists the last jobs of a fan-out's branches that are in one of the given states. Plan: as for branchStatesSQL.
@@ -205,15 +190,7 @@ order by array_position($3::text[], state), child_no limit $4`
 // BranchJobs returns the last jobs of a fan-out's branches that are in one of the given states. They are ordered by the given states, then
 // by position in the fan-out. After the first 8 MiB, arguments, results and plans are omitted.
 func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
-	names := make([]string, len(states))
-	for i, state := range states {
-		names[i] = string(state)
-	}
-	list, err := store.Rows(ctx, s, leanJobs(), branchJobsSQL, pipeline, id, names, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the children of job %d: %w", id, err)
-	}
-	return list, nil
+	return Rows(ctx, s, fmt.Sprintf("read the children of job %d", id), leanJobs(), branchJobsSQL, pipeline, id, store.Texts(states), limit)
 }
 
 // branchPageSQL lists the last job of each branch of a fan-out that comes after a given position, in order. Plan: as for branchStatesSQL.
@@ -225,9 +202,147 @@ order by child_no limit $5`
 // BranchPage returns the last job of each branch of a fan-out that comes after a given position. An empty state means any state. After the
 // first 8 MiB, arguments, results and plans are omitted.
 func BranchPage(ctx context.Context, s *store.Store, pipeline, id int64, state job.State, after, limit int) ([]job.Job, error) {
-	list, err := store.Rows(ctx, s, leanJobs(), branchPageSQL, pipeline, id, store.Some(string(state)), after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the children of job %d: %w", id, err)
+	return Rows(ctx, s, fmt.Sprintf("read the children of job %d", id), leanJobs(), branchPageSQL, pipeline, id, store.Some(string(state)), after, limit)
+}
+
+// TreeLimits limits the size of a tree, because every displayed child and every fan-out requires several queries.
+type TreeLimits struct {
+	Children int  // maximum number of displayed children per fan-out; 1,000 in the whole tree
+	Latest   int  // number of jobs at the end of the spine whose fan-outs are read; 0 means all
+	Flat     bool // whether to omit the fan-outs of children
+}
+
+// mostShown is the maximum number of children displayed in a tree.
+const mostShown = 1000
+
+// ReadTree returns the tree of the pipeline whose first job has the given id. It returns [job.ErrNotFound] if there is no such pipeline.
+func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t job.Tree, err error) {
+	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
+		return t, err
 	}
-	return list, nil
+	spine, err := Spine(ctx, s, id)
+	if err == nil && len(spine) == 0 { // the pipeline was pruned after the first statement
+		err = fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Jobs = asTree(spine)
+	read := t.Jobs
+	if limits.Latest > 0 {
+		read = read[max(len(read)-limits.Latest, 0):]
+	}
+	left := mostShown
+	return t, addFanOuts(ctx, s, read, limits, &left)
+}
+
+// FanOutOf returns a job's fan-out with a limited number of its children, or nil if the job has not fanned out.
+func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
+	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
+	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
+	return one[0].FanOut, err
+}
+
+func asTree(jobs []job.Job) []job.TreeJob {
+	list := make([]job.TreeJob, len(jobs))
+	for i, j := range jobs {
+		list[i].Job = j
+	}
+	return list
+}
+
+// addFanOuts adds each job's fan-out, and recursively the fan-outs of the displayed children. left is the number of children that can still
+// be displayed.
+func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
+	for i := range jobs {
+		w, err := s.Waiting(ctx, jobs[i].ID)
+		if errors.Is(err, job.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f := &job.TreeFanOut{Branches: w.Branches, States: map[job.State]int{}}
+		jobs[i].FanOut = f
+		states, err := BranchStates(ctx, s, w.PipelineID, w.ID)
+		if err != nil {
+			return err
+		}
+		for _, branchState := range states {
+			f.States[branchState.State] = branchState.Branches
+		}
+		if len(states) == 0 { // the branches are parts of a deferred job, which are completed externally
+			f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
+		}
+		shown, err := BranchJobs(ctx, s, w.PipelineID, w.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, min(limits.Children, *left))
+		if err != nil {
+			return err
+		}
+		f.Shown, *left = asTree(shown), *left-len(shown)
+		if limits.Flat {
+			continue
+		}
+		if err := addFanOuts(ctx, s, f.Shown, limits, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// branchesSQL lists the outcomes of a fan-out's branches in the order of the fan-out. A branch's outcome is that of its last job. Plan:
+// jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and the id index of done.
+const branchesSQL = `
+select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
+from (
+	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.id, j.child_no, j.kind, j.subject
+	from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and coalesce(j.child_no, 0) > $3 and j.step > 0
+	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc
+	limit $4
+) b
+join trapeze.job v on v.id = b.id
+order by b.child_no`
+
+// BranchEnd is a branch's outcome.
+type BranchEnd struct {
+	No      int
+	ID      int64 // id of the branch's last job, or 0 for a part that was completed externally
+	Kind    string
+	Subject string
+	Part    string
+	State   job.State
+	Outcome *job.OutcomeStatus
+	Reason  *job.Reason
+	Error   *string
+	Result  json.RawMessage
+}
+
+// Branches returns the outcomes of up to limit branches of a fan-out, starting after the given number.
+func Branches(ctx context.Context, s *store.Store, pipeline, id int64, after, limit int) ([]BranchEnd, error) {
+	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b BranchEnd, err error) {
+		var result []byte
+		err = row.Scan(&b.No, &b.ID, &b.Kind, &b.Subject, &b.State, &b.Outcome, &b.Reason, &b.Error, &result)
+		b.Result = result
+		return b, err
+	}, branchesSQL, pipeline, id, after, limit)
+	return list, text.Wrap(err, "read the children of job %d", id)
+}
+
+// tracesOfFanOutSQL reads the trace contexts of a fan-out's job and of its first branches. For each branch, it reads the context of the
+// last job. Joins use it when tracing is enabled. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
+const tracesOfFanOutSQL = `
+select j.traceparent from trapeze.jobs j where j.id = $2 and j.traceparent is not null
+union all
+select b.traceparent from (
+	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.traceparent
+	from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and coalesce(j.child_no, 0) > 0 and j.step > 0
+	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc
+	limit $3
+) b where b.traceparent is not null`
+
+// TracesOfFanOut returns the trace contexts of a fan-out's job and of its first branches, as traceparent strings. It omits jobs that were
+// not traced.
+func TracesOfFanOut(ctx context.Context, s *store.Store, pipeline, id int64, branches int) ([]string, error) {
+	return Rows(ctx, s, fmt.Sprintf("read the traces of the children of job %d", id), pgx.RowTo[string], tracesOfFanOutSQL, pipeline, id, branches)
 }

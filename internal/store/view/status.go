@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -25,11 +26,7 @@ const (
 
 // Queue returns the queue state.
 func Queue(ctx context.Context, s *store.Store) (job.QueueState, error) {
-	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.QueueState], queueStateSQL)
-	if err != nil {
-		return job.QueueState{}, fmt.Errorf("read the queue state: %w", err)
-	}
-	return found[0], nil
+	return Row(ctx, s, "read the queue state", pgx.RowToStructByPos[job.QueueState], queueStateSQL)
 }
 
 type queueStateAt struct {
@@ -96,10 +93,7 @@ func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]job.
 	if err == nil {
 		err = addClosures(nil, list, nil, closuresOf(ctx, s))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list lanes: %w", err)
-	}
-	return list, nil
+	return list, text.Wrap(err, "list lanes")
 }
 
 const (
@@ -128,10 +122,7 @@ func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 	if err == nil {
 		err = addClosures(nil, nil, list, closuresOf(ctx, s))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	return list, nil
+	return list, text.Wrap(err, "list pods")
 }
 
 const (
@@ -175,11 +166,7 @@ const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live w
 
 // SlotsInUse counts running jobs by lane and pod.
 func SlotsInUse(ctx context.Context, s *store.Store) ([]BoardSlots, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardSlots], boardSlotsSQL)
-	if err != nil {
-		return nil, fmt.Errorf("count running jobs: %w", err)
-	}
-	return list, nil
+	return Rows(ctx, s, "count running jobs", pgx.RowToStructByPos[BoardSlots], boardSlotsSQL)
 }
 
 // ReadStatus reads the whole status in one snapshot.
@@ -209,10 +196,7 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 	if now.Pods == nil {
 		now.Pods = []job.Pod{}
 	}
-	if err != nil {
-		return job.Fleet{}, fmt.Errorf("read the status: %w", err)
-	}
-	return now, nil
+	return now, text.Wrap(err, "read the status")
 }
 
 // StatusLimits limits what [StatusUpTo] reads.
@@ -261,4 +245,219 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 		now.Pods[i].Running = pods[now.Pods[i].Boot]
 	}
 	return now, nil
+}
+
+// closuresSQL reads from the audit log when, by whom and why each target was closed. It finds nothing if an operator opened the target and
+// it was then closed through SQL. Plan: audit_of_target backwards for each target, stops at its latest entry of these actions.
+const closuresSQL = `
+select w.target, a.action, a.at, a.actor, a.reason from unnest($1::text[], $2::text[], $3::text[]) as w(target, closes, opens)
+cross join lateral (
+	select a.action, a.at, a.actor, a.reason from trapeze.audit a
+	where a.target = w.target and a.allowed and a.action in (w.closes, w.opens) order by a.id desc limit 1
+) a
+where a.action = w.closes`
+
+type closure struct {
+	Target, Action string
+	job.Closure
+}
+
+// closuresOf returns a function that runs a query for closures.
+func closuresOf(ctx context.Context, s *store.Store) func(string, ...any) ([]closure, error) {
+	return func(sql string, args ...any) ([]closure, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[closure], sql, args...)
+	}
+}
+
+// addClosures fills in who closed the queue, each drained lane and each drained pod, and why. It reads nothing if everything is open. A
+// drain applies to a pod's name, so pods with the same name share a closure.
+func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, read func(sql string, args ...any) ([]closure, error)) error {
+	var targets, closes, opens []string
+	to := map[[2]string][]**job.Closure{}
+	want := func(closed bool, target, close, open string, at **job.Closure) {
+		key := [2]string{target, close}
+		if closed && to[key] == nil {
+			targets, closes, opens = append(targets, target), append(closes, close), append(opens, open)
+		}
+		if closed {
+			to[key] = append(to[key], at)
+		}
+	}
+	if queue != nil {
+		want(queue.Paused, "queue_state", "queue_state.pause", "queue_state.unpause", &queue.Pause)
+		want(queue.Frozen, "queue_state", "queue_state.freeze", "queue_state.thaw", &queue.Freeze)
+	}
+	for i := range lanes {
+		want(lanes[i].Drained, "lane "+lanes[i].Name, "lane.drain", "lane.resume", &lanes[i].Drain)
+	}
+	for i := range pods {
+		want(pods[i].Drained, "pod "+pods[i].Name, "pod.drain", "pod.resume", &pods[i].Drain)
+	}
+	if len(targets) == 0 {
+		return nil
+	}
+	found, err := read(closuresSQL, targets, closes, opens)
+	if err != nil {
+		return fmt.Errorf("read why they are closed: %w", err)
+	}
+	for _, c := range found {
+		for _, at := range to[[2]string{c.Target, c.Action}] {
+			*at = &c.Closure
+		}
+	}
+	return nil
+}
+
+// BoardWait is a group of jobs that are waiting for the same reason.
+type BoardWait struct {
+	Lane    string
+	Kind    string     // empty if the group combines several kinds
+	Why     string     // due, subject, no_handler or pods_drained; if parked, scheduled, retry, snooze, approval or children
+	Subject string     // the busy subject that the jobs are waiting for, if any
+	Blocker *int64     // the job that is running for that subject
+	Jobs    int        // number of jobs, up to the limit
+	Since   *time.Time // when the oldest due job became due; if no job is due yet, when the next one becomes due
+	First   int64      // the lowest id in the group
+	Kinds   int        // number of kinds in the group
+}
+
+// boardDueSQL groups the first due jobs in each lane by their individual reason for waiting. Other statements show whether the lane or the
+// pods are full, drained or paused. Among the kinds without a handler, the $3 most frequent in each lane have separate groups, and the
+// others share one. Plan: the first rows of live_for_claim and of parked_of_lane for each lane, stops at the limit; current_runs_one_running;
+// pods is small.
+const boardDueSQL = `
+with w as materialized (
+	select f.* from trapeze.lanes n cross join lateral (
+		select w.id, w.lane, w.kind, w.subject, w.ready_at, w.blocked from ` + firstDue + `
+	) f
+), handled as materialized (
+	select d.kind, count(p.id) > 0 as known, count(p.id) filter (where not p.drained and not p.draining) > 0 as open
+	from (select distinct kind from w) d
+	left join trapeze.pods p on p.closed_at is null and p.lease_until > now() and d.kind = any(p.kinds)
+	group by d.kind
+), r as (
+	select w.id, w.lane, w.kind, w.ready_at, case when not h.known then 'no_handler' when not h.open then 'pods_drained'
+			when c.job_id is not null then 'subject' else 'due' end as why,
+		case when h.open and c.job_id is not null then w.subject else '' end as subject, case when h.open then c.job_id end as blocker
+	from w join handled h on h.kind = w.kind
+	left join lateral (
+		select x.job_id from trapeze.current_runs x
+		where w.blocked and x.kind = w.kind and x.subject = w.subject and x.state = 'running' limit 1
+	) c on true
+), g as (
+	select lane, kind, why, subject, blocker, count(*) as jobs, min(ready_at) filter (where ready_at > 'epoch') as since, min(id) as first,
+		why = 'no_handler' and row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
+	from r group by lane, kind, why, subject, blocker
+)` + boardGroups
+
+// boardParkedSQL groups parked jobs by their reason for waiting: a time, an approval or their branches. For each reason and lane, the $3
+// most frequent kinds have separate groups, and the others share one. Plan: parked_for_promotion, parked_for_approval and parked_for_branches, each of
+// which stops at the limit.
+const boardParkedSQL = `
+with g as (
+	select lane, kind, why, '' as subject, null::bigint as blocker, count(*) as jobs, min(run_after) as since, min(id) as first,
+		row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
+	from (
+		(select p.* from trapeze.parked p where p.why in ('scheduled', 'retry', 'snooze') and p.run_after > '-infinity' order by p.run_after, p.id limit $1)
+		union all (select p.* from trapeze.parked p where p.why = 'approval' and p.run_after > '-infinity' order by p.run_after, p.id limit $1)
+		union all (select p.* from trapeze.parked p where p.why = 'children' order by p.id limit $1)
+	) p
+	group by lane, kind, why
+)` + boardGroups
+
+// boardGroups selects the groups in g. It merges the groups of less frequent kinds.
+const boardGroups = `
+select lane, case when other then '' else kind end, why, subject, blocker, sum(jobs)::int, min(since), min(first), count(*)::int
+from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
+
+// boardKinds is the number of kinds per lane and reason that have separate groups.
+const boardKinds = 10
+
+// BoardWaiting groups waiting jobs by the reason for which they wait. It reads at most eachLane due jobs per lane and at most parkedMost
+// parked jobs for a time, for an approval and for branches each, and returns at most limit groups of each. Less frequent kinds share a group, because anyone who can submit jobs can invent
+// kinds.
+func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
+	due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit, boardKinds)
+	if err != nil {
+		return nil, nil, text.Wrap(err, "list due jobs")
+	}
+	parked, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, parkedMost, limit, boardKinds)
+	return due, parked, text.Wrap(err, "list parked jobs")
+}
+
+// SecondPerson is an SQL condition on a parked job p and its row j in jobs. It is true if the job must be approved by a person other than
+// the submitter, because of its lane, the default lane of its kind, or the lane or kind of one of its next steps.
+const SecondPerson = `exists (
+	select from trapeze.lanes n where n.four_eyes and (n.name in (p.lane, coalesce((select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default'))
+		or exists (select from json_array_elements(j.planned) s left join trapeze.lane_kinds k on k.kind = s ->> 'kind'
+			where n.name in (s ->> 'lane', coalesce(k.lane, 'default'))))
+)`
+
+// needsSecondSQL reports whether a job must be approved by a person other than the submitter. Plan: parked_pkey, jobs_pkey; lanes and
+// lane_kinds are small.
+const needsSecondSQL = `
+select ` + SecondPerson + ` from trapeze.parked p join trapeze.jobs j on j.id = p.id where p.id = $1 and p.why = 'approval'`
+
+// NeedsSecond reports whether a job awaits approval that, because of a lane, must come from a person other than the submitter.
+func NeedsSecond(ctx context.Context, s *store.Store, id int64) (bool, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[bool], needsSecondSQL, id)
+	return len(found) > 0 && found[0], text.Wrap(err, "read who may approve job %d", id)
+}
+
+// BoardApproval is a job that is awaiting approval.
+type BoardApproval struct {
+	ID        int64
+	Kind      string
+	Lane      string
+	Subject   string
+	Submitter string
+	CreatedAt time.Time
+	Epoch     int
+	Second    bool // a lane requires approval by a person other than the submitter
+}
+
+// boardApprovalsSQL lists jobs that are awaiting approval, longest wait first. Plan: parked_for_approval, stops at the limit; primary key
+// lookups.
+const boardApprovalsSQL = `
+select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at, p.epoch, ` + SecondPerson + `
+from (select id, kind, lane, subject, run_after, epoch from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
+join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
+
+// BoardApprovals returns up to limit jobs that are awaiting approval, longest wait first.
+func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardApproval, error) {
+	return Rows(ctx, s, "list jobs that await approval", pgx.RowToStructByPos[BoardApproval], boardApprovalsSQL, limit)
+}
+
+// countedTo limits the count of waiting jobs in a lane. Graphs do not need larger numbers.
+const countedTo = 100_000
+
+// fleetSQL counts the due jobs that are waiting in each lane, up to a limit, and returns how long the oldest one has been due. A recovered
+// job precedes all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim and on
+// parked_of_lane that stops at the limit, and one probe of each per rank; pods_open.
+const fleetSQL = `
+select n.name, (select count(*)::int from (
+		select from ` + store.DueJobs + ` w where w.lane = n.name limit $1) w),
+	coalesce(extract(epoch from now() - (
+		select min(r.ready_at) from ` + store.AllRanks + ` cross join lateral (
+			(select l.ready_at from trapeze.live l where l.lane = n.name and (-l.priority) = rank and l.ready_at > 'epoch' and l.state = 'pending'
+			order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
+			union all
+			(select p.run_after from trapeze.parked p where p.lane = n.name and (-p.priority) = rank and p.why = 'subject'
+			order by p.lane, (-p.priority), p.run_after, p.id limit 1)
+		) r)), 0)::float8,
+	(select count(*)::int from trapeze.pods p where p.closed_at is null)
+from trapeze.lanes n`
+
+// Backlog describes the due jobs in a lane.
+type Backlog struct {
+	Lane          string
+	Waiting       int     // the count stops at 100,000
+	OldestSeconds float64 // 0 if no jobs are due, or only recovered ones
+	Pods          int     // total number of open pods, the same for every lane
+}
+
+// Backlogs returns each lane's backlog. There is always at least one lane. The cost does not depend on the size of the backlog or the
+// history.
+func Backlogs(ctx context.Context, s *store.Store) ([]Backlog, error) {
+	return Rows(ctx, s, "count waiting jobs", pgx.RowToStructByPos[Backlog], fleetSQL, countedTo)
 }
