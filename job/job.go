@@ -1,7 +1,13 @@
+// Package job defines the vocabulary of Trapeze: jobs with their states, reasons and errors, and the objects that operators see and change,
+// such as pipelines, lanes, pods, schedules and retention. It also defines the rules: which state transitions are allowed, and which
+// settings and names are valid. It does no I/O, starts no goroutines and imports only the standard library. Every other package uses it.
+// Most programs use it through the aliases in package runner.
 package job
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -177,4 +183,100 @@ type Stack struct {
 	Pod   string    `json:"pod"`
 	At    time.Time `json:"at"`    // when the pod answered
 	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, truncated to 64 KiB
+}
+
+// End describes how a job finished, or a failed attempt that will be retried. It is passed to Options.OnEnd and Options.OnRetry of package
+// runner. It holds strings instead of error values because the process that records the end may not be the one that ran the handler.
+type End struct {
+	ID         int64  `json:"id,string"`
+	PipelineID int64  `json:"pipeline_id,string"` // the ID of the pipeline's first job; a single job's own ID
+	Kind       string `json:"kind"`
+	Lane       string `json:"lane"`
+	Subject    string `json:"subject"` // empty if there is none
+	Attempt    int    `json:"attempt"` // the last attempt, counted from 1; 0 if no handler was called
+	State      State  `json:"state"`   // succeeded, failed or cancelled; pending after a failed attempt
+	Reason     Reason `json:"reason"`
+	// Error is the text of the handler's error. If the job ended for another reason, Error describes that reason or is empty. Error and
+	// Stack together are at most [MaxErrorBytes] long.
+	Error      string     `json:"error"`
+	ErrorClass ErrorClass `json:"error_class"` // set if the job or attempt failed
+	ErrorCode  string     `json:"error_code"`  // an SQLSTATE or the code that the handler set; empty if there is none
+	Stack      string     `json:"stack"`       // the stack of the goroutine that panicked; empty if no Go handler panicked
+}
+
+// UniqueWhile is the period during which a job holds its unique key.
+type UniqueWhile string
+
+// The values of UniqueWhile.
+const (
+	// WhilePending releases the key when the job starts. A later submission then creates a new job, which sees newer data.
+	WhilePending UniqueWhile = "pending"
+	// WhileActive releases the key when the job has ended.
+	WhileActive UniqueWhile = "active"
+)
+
+// Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. A field with its zero
+// value is unset, and the kind's value applies. A step then inherits the lane, priority and submitter of the previous job.
+type Submission struct {
+	Step           // kind, args as JSON, lane, subject and priority
+	Delay          time.Duration
+	MaxAttempts    int
+	UniqueKey      string
+	UniqueWhile    UniqueWhile // applies to UniqueKey
+	IdempotencyKey string
+	Submitter      string
+	Pipeline       string // the pipeline's name
+	NeedsApproval  bool
+	Foreign        bool
+	Then           []Step // the next steps of the chain, in order
+}
+
+// Branch is the outcome of one branch of a fan-out. A branch is either a child with its next steps, or a part that was completed
+// externally.
+type Branch struct {
+	No      int    // the child's number, counted from 1; 0 for a part
+	JobID   int64  // the last job of the branch; 0 for a part
+	Kind    string // the kind of the last job
+	Subject string // the subject of the last job
+	Part    string // the name of the part; empty for a child
+	State   State
+	Outcome OutcomeStatus
+	Reason  Reason
+	Error   string
+	JSON    json.RawMessage // the result; nil if there is none
+}
+
+// Result decodes the branch's result into v. It returns [ErrNotFound] if the branch has no result.
+func (b *Branch) Result(v any) error {
+	if b.JSON == nil {
+		name := fmt.Sprintf("child %d", b.No)
+		if b.Part != "" {
+			name = fmt.Sprintf("part %q", b.Part)
+		}
+		return fmt.Errorf("%s ended without a result: %w", name, ErrNotFound)
+	}
+	return json.Unmarshal(b.JSON, v)
+}
+
+// Origin describes where a command came from, for the audit log. All fields are optional.
+type Origin struct {
+	Source    string // cli, dashboard or a client address; empty means the program itself, recorded as "library"
+	RequestID string // the request ID, which also appears in logs
+	Reason    string // the reason that the operator entered
+}
+
+type originKey struct{}
+
+// WithOrigin returns a context that attributes commands to o in the audit log.
+func WithOrigin(ctx context.Context, o Origin) context.Context {
+	return context.WithValue(ctx, originKey{}, o)
+}
+
+// OriginOf returns the Origin that [WithOrigin] stored in ctx. Without one, the source is "library".
+func OriginOf(ctx context.Context) Origin {
+	o, _ := ctx.Value(originKey{}).(Origin)
+	if o.Source == "" {
+		o.Source = "library"
+	}
+	return o
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -99,5 +100,86 @@ func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, a
 // ResumeLane reopens a drained lane and reports whether it was drained. It returns [job.ErrUnknownLane] if there is no such lane.
 func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, false, named(actor))
+	return changed, a.finishCommand(ctx, err)
+}
+
+// LaneSetup declares a lane; see Options.Lanes.
+type LaneSetup struct {
+	Name  string
+	Slots *int     // limit across all pods, or nil for no limit
+	Kinds []string // the kinds that use this lane by default
+	// SlotsPerPod is the maximum number of the lane's jobs that a single pod runs concurrently, or nil for no limit.
+	SlotsPerPod *int
+}
+
+// ValidateLanes returns all mistakes in Options.Lanes as one error. The error wraps [job.ErrInvalidSetting], and also
+// [job.ErrKindInTwoLanes] if a kind has more than one default lane.
+func ValidateLanes(lanes []LaneSetup) error {
+	var errs []error
+	names, laneOf := map[string]bool{}, map[string]string{}
+	for _, l := range lanes {
+		if names[l.Name] {
+			errs = append(errs, fmt.Errorf("%w: duplicate lane %q", job.ErrInvalidSetting, l.Name))
+		}
+		names[l.Name] = true
+		change := job.LaneChange{Slots: job.Limit[int]{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit[int]{Set: true, Value: l.SlotsPerPod}}
+		errs = append(errs, job.ValidateLaneName(l.Name), change.Validate())
+		for _, kind := range l.Kinds {
+			if other, twice := laneOf[kind]; twice {
+				errs = append(errs, fmt.Errorf("%w: kind %q is in lanes %q and %q", job.ErrKindInTwoLanes, kind, other, l.Name))
+			}
+			laneOf[kind] = l.Name
+			if kind == "" {
+				errs = append(errs, fmt.Errorf("%w: lane %q: empty kind name", job.ErrInvalidSetting, l.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Status returns the queue state, the lanes, the pods and the jobs in their slots, all from one snapshot.
+func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
+	now, err := view.ReadStatus(ctx, a.pod.Commands)
+	return now, a.pod.DBError(err)
+}
+
+// DrainPod drains all pods with the given name, or the pod with the given boot id, until [Admin.ResumePod]. Drained pods start no jobs and
+// leave their chains' next steps to other pods; running jobs continue. Drained pods report that they are not ready. A process that restarts
+// under the same name stays drained. If wait is positive, DrainPod blocks until these pods run no jobs, for at most wait. It returns
+// [job.ErrUnknownPod] if there is no such pod.
+func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, podIDs, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
+	return a.finishDrain(ctx, changed, wait, admin.Scope{PodIDs: podIDs}, err)
+}
+
+// ResumePod lets drained pods start jobs again and reports whether any was drained. It returns [job.ErrUnknownPod] if there is no such pod.
+func (a Admin) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
+	changed, _, err := admin.DrainPod(ctx, a.pod.Commands, pod, false, named(actor))
+	return changed, a.finishCommand(ctx, err)
+}
+
+// Pause pauses the queue: until [Admin.Unpause], no job starts on any pod, even after a restart. It reports whether the queue was open
+// before.
+func (a Admin) Pause(ctx context.Context, actor string) (bool, error) {
+	changed, err := admin.Pause(ctx, a.pod.Commands, true, named(actor))
+	return changed, a.finishCommand(ctx, err)
+}
+
+// Unpause resumes the queue and reports whether it was paused. A frozen queue stays frozen.
+func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
+	changed, err := admin.Pause(ctx, a.pod.Commands, false, named(actor))
+	return changed, a.finishCommand(ctx, err)
+}
+
+// Freeze freezes the queue for maintenance until [Admin.Thaw]. If wait is positive, Freeze blocks until no job is running, for at most
+// wait.
+func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, err := admin.Freeze(ctx, a.pod.Commands, true, named(actor))
+	return a.finishDrain(ctx, changed, wait, admin.Scope{}, err)
+}
+
+// Thaw ends a freeze and reports whether the queue was frozen. Drained lanes and pods stay drained, and a paused queue stays paused.
+func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
+	changed, err := admin.Freeze(ctx, a.pod.Commands, false, named(actor))
 	return changed, a.finishCommand(ctx, err)
 }

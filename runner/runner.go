@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -144,3 +145,11 @@ func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx
 // HandBackNow cuts short the grace period of a shutdown in progress. It cancels the handlers' contexts; jobs whose handlers do not return
 // within a second are handed back. Call it on a second signal, for example.
 func (r *Runner) HandBackNow() { r.pod.HurryDrain() }
+
+// This hook gives other packages of the module access to a Runner's pod; see package inside.
+func init() {
+	inside.Of = func(it inside.Runner) inside.Parts {
+		r := it.(*Runner)
+		return inside.Parts{Pod: r.pod, Store: r.pod.Commands, Slow: r.pod.Slow, Feed: r.pod.Feed, Handles: r.handles, Secrets: r.secrets, Declare: r.declareNow}
+	}
+}

@@ -166,3 +166,107 @@ func loadZone(name string) (*time.Location, error) {
 	}
 	return loc, nil
 }
+
+// A wall time is stored as a UTC time with the same clock reading. A zone's wall clock advances evenly except when its offset changes. It
+// then jumps forward, so that the wall times in between do not exist, or back, so that they occur twice. Two functions convert between real
+// and wall time. They are inverses of each other, so every wall time is visited once:
+//
+//	moment(w)  the first time at which the clock shows w or later: in a gap, the time of the change; of two equal readings, the first
+//	shown(t)   the latest wall time that the clock has shown up to t: while times repeat, the last one before the clock went back
+//
+// To find the next occurrence after t, take the schedule's first wall time after shown(t); the occurrence is its moment.
+
+// reach exceeds the UTC offset of every zone, and the size of every offset change.
+const reach = 48 * time.Hour
+
+// moment returns the first time at which the zone's clock shows w or later.
+func moment(w time.Time, zone *time.Location) time.Time {
+	t := w.Add(-reach).In(zone)
+	for {
+		_, offset := t.Zone()
+		_, end := t.ZoneBounds()
+		if !end.IsZero() && !end.After(t) { // Go returns an end that is not after t on the last day of leap years beyond the zone's table
+			end = t.Add(24 * time.Hour)
+		}
+		if at := w.Add(-seconds(offset)); end.IsZero() || at.Before(end) {
+			return later(t, at)
+		}
+		t = end
+	}
+}
+
+// shown returns the latest wall time that the zone's clock has shown up to t.
+func shown(t time.Time, zone *time.Location) time.Time {
+	most := wall(t, zone)
+	for start, _ := t.In(zone).ZoneBounds(); !start.IsZero() && t.Sub(start) < reach; start, _ = start.ZoneBounds() {
+		start = start.Add(-1) // the last nanosecond before the change
+		most = later(most, wall(start, zone))
+	}
+	return most
+}
+
+// wall returns the zone's wall time at t.
+func wall(t time.Time, zone *time.Location) time.Time {
+	_, offset := t.In(zone).Zone()
+	return t.Add(seconds(offset)).UTC()
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// every fires at anchor + n · interval for n ≥ 1, independent of wall clocks.
+type every struct {
+	anchor   time.Time
+	interval time.Duration
+}
+
+func parseEvery(text string, anchor time.Time) (rule, error) {
+	interval, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return nil, invalid(`"@every %s" has no duration: want one such as "@every 15m", "@every 1h30m" or "@every 24h"`, text)
+	case interval < time.Second:
+		return nil, invalid(`"@every %s" is shorter than a second: want "@every 1s" or longer`, text)
+	case interval%time.Microsecond != 0:
+		return nil, invalid(`"@every %s" is finer than microseconds, the resolution of the database: want one such as "@every 1.5s"`, text)
+	}
+	return every{anchor.Truncate(time.Microsecond), interval}, nil
+}
+
+// next calculates in microseconds, like the database, because a [time.Duration] cannot represent more than 292 years.
+func (e every) next(after time.Time) time.Time {
+	anchor, interval := e.anchor.UnixMicro(), e.interval.Microseconds()
+	n := max((after.UnixMicro()-anchor)/interval, 0) + 1
+	return time.UnixMicro(anchor + n*interval)
+}
+
+// once fires at a single time.
+type once struct {
+	at time.Time
+}
+
+func parseOnce(text string, zone *time.Location) (rule, error) {
+	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if w, err := time.Parse(layout, text); err == nil && len(text) == len(layout) {
+			return once{moment(w, zone)}, nil
+		}
+		if t, err := time.Parse(layout+"Z07:00", text); err == nil && !strings.ContainsAny(text, ".,") {
+			return once{t}, nil
+		}
+	}
+	return nil, invalid(`"@at %s" has no time: want one such as "@at 2027-01-31T03:00", "@at 2027-01-31T03:00:05" or, with an offset, `+
+		`"@at 2027-01-31T03:00+01:00"`, text)
+}
+
+func (o once) next(after time.Time) time.Time {
+	if o.at.After(after) {
+		return o.at
+	}
+	return time.Time{}
+}

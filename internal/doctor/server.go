@@ -3,13 +3,16 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // durability reports whether commits survive a server crash.
@@ -139,4 +142,104 @@ func (e *examination) producers(ctx context.Context) error {
 			"make a role without superuser privileges the owner of the schema: docs/grants.md")
 	}
 	return err
+}
+
+// replication finds published tables whose updates PostgreSQL refuses, and triggers that a session_replication_role disables.
+func (e *examination) replication(ctx context.Context) error {
+	tables, err := view.Unidentified(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	triggers, err := view.WeakTriggers(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		name := e.store.Schema() + "." + table
+		e.find("replication", Failing, name+" is published without a replica identity: PostgreSQL refuses its updates and deletes",
+			"alter table "+name+" replica identity full")
+	}
+	names := make([]string, len(triggers))
+	remedies := make([]string, len(triggers))
+	for i, t := range triggers {
+		names[i] = fmt.Sprintf("%s on %s", t.Name, t.Table)
+		remedies[i] = fmt.Sprintf("alter table %s.%s enable always trigger %s", e.store.Schema(), t.Table, t.Name)
+	}
+	if len(triggers) > 0 {
+		e.find("triggers", Failing, "not always enabled: "+strings.Join(names, ", ")+": on-failure jobs may be lost, or the audit log changed",
+			strings.Join(remedies, "; "))
+	}
+	return nil
+}
+
+// limits reports whether jobs can wait indefinitely, and proposes limits. Having no limit is a valid choice, because jobs that become due
+// during an outage can then run after it.
+func (e *examination) limits(ctx context.Context) error {
+	lanes, err := view.Lanes(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	var says, do []string
+	lanes = slices.DeleteFunc(lanes, func(l job.LaneUse) bool {
+		if l.MaxAge != nil {
+			return *l.MaxAge > 0
+		}
+		return e.pod.MaxAge > 0
+	})
+	if len(lanes) > 0 {
+		says = append(says, fmt.Sprintf("jobs of %s have no maximum age", text.Count(len(lanes), "lane", "lanes")))
+		do = append(do, "if late work has no value, run trapeze lane set LANE max_age_s=24h, or set TRAPEZE_MAX_AGE=24h on all pods for all lanes")
+	}
+	if e.pod.ApprovalTTL == 0 {
+		says = append(says, "jobs can await approval forever")
+		do = append(do, "set TRAPEZE_APPROVAL_TTL=168h on all pods to cancel jobs that are not approved within a week")
+	}
+	if len(says) == 0 {
+		says = append(says, "no job waits forever for a slot or for approval with this configuration")
+	}
+	e.find("limits", Healthy, strings.Join(says, "; "), strings.Join(do, "; "))
+	return nil
+}
+
+// Locks finds sessions that block Trapeze's sessions with a lock. It reads no Trapeze table, so such a lock does not delay it.
+func Locks(ctx context.Context, s *store.Store) ([]Finding, error) {
+	holders, err := view.LockHolders(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if len(holders) == 0 {
+		return []Finding{{"locks", Healthy, "no session waits for a lock for more than a second", ""}}, nil
+	}
+	var found []Finding
+	for _, h := range holders {
+		says, do := LockText(h)
+		found = append(found, Finding{"locks", Failing, says, do})
+	}
+	return found, nil
+}
+
+// LockText describes a session that blocks others, and the remedy.
+func LockText(h view.LockHolder) (says, do string) {
+	blocked := text.Count(h.Waiting, "session", "sessions") + " of Trapeze, the first for " + text.Seconds(h.Longest)
+	if h.PID == 0 {
+		if h.Prepared == "" {
+			return "a prepared transaction blocks " + blocked, "select * from pg_prepared_xacts, then commit prepared or rollback prepared"
+		}
+		return fmt.Sprintf("the prepared transaction %q (role %s, %s) blocks %s", h.Prepared, h.User, text.Seconds(h.Age), blocked),
+			fmt.Sprintf("commit prepared %s, or rollback prepared %[1]s, in this database", literal(h.Prepared))
+	}
+	statement := strings.Join(strings.Fields(h.Statement), " ")
+	about := []string{h.Application, "role " + h.User, text.Seconds(h.Age)}
+	if h.Application == "" {
+		about = about[1:]
+	}
+	if strings.HasPrefix(h.State, "idle") {
+		statement = h.State + ", last statement " + statement
+	}
+	do = fmt.Sprintf("select pg_terminate_backend(%d), or wait until it ends", h.PID)
+	if h.State == "" {
+		statement = "its statement is hidden from this role"
+		do += "; to see its statement, grant pg_read_all_stats to this role"
+	}
+	return fmt.Sprintf("pid %d (%s: %s) blocks %s", h.PID, strings.Join(about, ", "), text.Short(statement, 120), blocked), do
 }

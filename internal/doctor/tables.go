@@ -2,10 +2,13 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
@@ -163,4 +166,78 @@ func (e *examination) locks(ctx context.Context) error {
 // literal quotes text as an SQL literal for statements that operators paste into psql.
 func literal(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+}
+
+// historyRecent is the age up to which a timeline change is reported as a warning.
+const historyRecent = 24 * time.Hour
+
+// history detects a failover or restore that may have lost commits, and a job ID sequence that has fallen behind the IDs in use.
+func (e *examination) history(ctx context.Context) error {
+	c, err := store.ReadClusterState(ctx, e.store)
+	if errors.Is(err, store.ErrNoCluster) {
+		e.find("history", Failing, "the table cluster has no row, so the heartbeats of all pods fail",
+			fmt.Sprintf("psql -c 'insert into %s.cluster (history) values (gen_random_uuid())'", e.store.Schema()))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	const missing = "the latest commits before it may be missing"
+	switch {
+	case !c.Settled && c.Agreed != 0:
+		e.find("history", Warning, fmt.Sprintf("timeline changed (%d, was %d), or the database was restored, and no pod has noticed yet: %s",
+			c.Timeline, c.Agreed, missing), "start a pod: it advances the job ids past those that may be lost")
+	case c.Changed != nil && e.now.Sub(*c.Changed) < historyRecent:
+		e.find("history", Warning, fmt.Sprintf("timeline changed, or the database was restored, at %s (now timeline %d, change number %d): %s",
+			c.Changed.UTC().Format(time.RFC3339), c.Timeline, c.Epoch, missing),
+			"check whether the failover was asynchronous, and submit missing jobs again: docs/operating.md, \"After a failover that lost commits\"")
+	case c.Timeline == 0 || !c.Known:
+		e.find("history", Healthy, "PostgreSQL does not report its timeline or system identifier to this role: lost commits are not detected", "")
+	default:
+		e.find("history", Healthy, fmt.Sprintf("timeline %d, as recorded by the pods", c.Timeline), "")
+	}
+	if c.Behind() {
+		e.find("ids", Failing, fmt.Sprintf("sequence behind ids: the next block begins at %d, but a job has the id %d", c.Sequence+1000, c.Highest),
+			fmt.Sprintf("psql -c 'select %s.advance_job_ids(%d)'", e.store.Schema(), c.Highest))
+	} else {
+		e.find("ids", Healthy, "the sequence of job ids is above the ids in use", "")
+	}
+	return nil
+}
+
+// lateAfter is the time since its last run after which a maintenance task counts as late. Each task is due at least once an hour, and
+// another pod takes it over after three intervals.
+const lateAfter = 4 * time.Hour
+
+// maintenance finds tasks that failed or are late. If no pod is open, it reports nothing, because all tasks are late and the pods check
+// already reports the cause.
+func (e *examination) maintenance(ctx context.Context) error {
+	runs, err := upkeep.TaskRuns(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	pods, err := view.ReadPodHealth(ctx, e.store)
+	if err != nil || len(pods) == 0 {
+		return err
+	}
+	bad := false
+	var late []string
+	for _, t := range runs {
+		if t.Error != "" {
+			bad = true
+			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Task, t.Pod, text.OneLine(fmt.Errorf("%s", t.Error))),
+				"fix the cause that the error names; the next run retries")
+		}
+		if t.Ago > lateAfter.Seconds() {
+			late = append(late, fmt.Sprintf("%s (%s ago)", t.Task, text.Seconds(t.Ago)))
+		}
+	}
+	if len(late) > 0 {
+		bad = true
+		e.find("maintenance", Warning, "late: "+strings.Join(late, ", "), "check the logs of the pods; select * from "+e.store.Schema()+".maintenance")
+	}
+	if !bad {
+		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", text.Count(len(runs), "maintenance task is", "maintenance tasks are")), "")
+	}
+	return nil
 }

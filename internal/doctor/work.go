@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/scheduler"
 )
 
 // pods finds pods with an expired lease, pods that were closed before their lease expired, and fleets that start no jobs.
@@ -296,4 +297,95 @@ func closedBy(g view.LaneState) (why, do string) {
 		return "has 0 slots per pod", "trapeze lane set " + text.ShellWord(g.Name) + " slots_per_pod=2, or another suitable limit"
 	}
 	return "", ""
+}
+
+// running finds running jobs whose pod is gone or does not know about them. No handler is working on such jobs.
+func (e *examination) running(ctx context.Context) error {
+	list, err := view.FindUnknownWork(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	for _, w := range list {
+		jobs, name := text.Count(w.Jobs, "job is", "jobs are"), w.Pod
+		if name == "" {
+			name = "a pod without a row"
+		}
+		if w.Gone {
+			e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which is gone; the first is %d", jobs, name, w.PodID, w.First),
+				"start a pod: it recovers them. If a pod is running, find out from its log why recovery fails")
+			continue
+		}
+		e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which knows of %d; the first is %d",
+			jobs, name, w.PodID, w.Known, w.First),
+			"wait two minutes: the pod hands back unknown jobs. If the finding remains, check its log and restart it")
+	}
+	if len(list) == 0 {
+		e.find("running", Healthy, "every running job is known to its pod", "")
+	}
+	return nil
+}
+
+// schedules finds schedules that cannot fire as configured, or whose jobs no pod or lane accepts.
+func (e *examination) schedules(ctx context.Context) error {
+	list, err := view.ReadScheduleHealth(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	paused, bad := 0, false
+	for _, s := range list {
+		if s.Paused {
+			paused++
+			continue
+		}
+		if says, do := scheduleIll(s); says != "" {
+			bad = true
+			e.find("schedules", Failing, "schedule "+s.Name+says, do)
+		}
+	}
+	if !bad {
+		e.find("schedules", Healthy, fmt.Sprintf("%s, %d paused, the others fire on time", text.Count(len(list), "schedule", "schedules"), paused), "")
+	}
+	return nil
+}
+
+// scheduleIll returns a schedule's problem and its remedy, or empty strings for a healthy schedule. It reports causes before their effects.
+func scheduleIll(s view.ScheduleHealth) (says, do string) {
+	name := text.ShellWord(s.Name)
+	switch {
+	case s.Error != "":
+		return " does not fire: " + text.Short(s.Error, 200),
+			fmt.Sprintf("see trapeze cron show %s; correct it with trapeze cron set %s …, and try expressions with trapeze cron next", name, name)
+	case !s.Placed:
+		return fmt.Sprintf(" names the lane %q, which does not exist: its jobs are refused", s.Lane),
+			fmt.Sprintf("trapeze lane set %s slots=2, or trapeze cron set %s --lane default", text.ShellWord(s.Lane), name)
+	case s.Pods == 0:
+		return fmt.Sprintf(": no live pod runs %q, so it does not fire, or its jobs wait", s.Kind),
+			fmt.Sprintf("start a pod that registers it (check TRAPEZE_KINDS), or trapeze cron pause %s", name)
+	case s.Due > job.MissedAfter.Seconds():
+		return fmt.Sprintf(" has been due for %s, and has not fired", text.Seconds(s.Due)),
+			"see docs/operating.md, \"A schedule did not fire\", the logs of the pods, and the checks pods and clock"
+	}
+	if first := passedOver(s); !first.IsZero() {
+		return fmt.Sprintf(" fires next at %s and skips the earlier occurrences of its expression, starting at %s: the database's clock was ahead, or next_at was set by hand",
+				text.ClockIn(s.Zone, s.Next), text.ClockIn(s.Zone, &first)),
+			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: this plans it from now on", name, name)
+	}
+	return "", ""
+}
+
+// passedOver returns the first future occurrence that a schedule will skip because its next run is planned for more than a minute later. It
+// returns the zero time if there is no such occurrence, or if this machine cannot parse the expression or the time zone.
+func passedOver(s view.ScheduleHealth) time.Time {
+	if s.Next == nil {
+		return time.Time{}
+	}
+	calendar, err := scheduler.Parse(s.Expression, s.Zone, s.Now)
+	if err != nil {
+		return time.Time{}
+	}
+	first := calendar.Next(s.Now)
+	if first.IsZero() || s.Next.Sub(first) <= time.Minute {
+		return time.Time{}
+	}
+	return first
 }

@@ -8,11 +8,11 @@
 //
 // Package store lists the ideas behind the claim and its neighbours, and package poller finds the work. To follow a job's life, read claim.go of package poller, then launch.go, execute.go, finish.go and handoff.go, and recover.go of package
 // poller, in this order. Each of the other files implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and
-// hand-backs), flusher.go and flush.go (group commit of completions), finish_readback.go (completions whose reply was lost),
-// finish_in_tx.go and finish_group.go (completions with writes of the handler), writes.go and claim_tx.go (earlier writes of the handler),
+// hand-backs), flusher.go (group commit of completions, and those whose reply was lost),
+// finish_group.go (completions with writes of the handler), writes.go and claim_tx.go (earlier writes of the handler),
 // missing_claims.go (handlers whose claim is missing from the table), attempts.go (retry or fail), cancel.go, ahead.go (claims that wait for
 // a slot), runs.go (current claims), watchdog.go (handlers that do not return), external_runs.go (handlers that ran on another engine),
-// claim_requests.go (stacks and priorities that operators request), heartbeat.go, lifecycle.go, submit.go. shared.go holds the state that
+// heartbeat.go (also stacks and priorities that operators request), lifecycle.go, submit.go. shared.go holds the state that
 // all of them share, and package identity the part of it that the poller needs, too.
 //
 // The parts form layers, in this order: shared, flusher, claimTx, groups, submitter, fanOuts, executor, Engine. Each part depends only on

@@ -3,7 +3,11 @@ package maintenance
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
@@ -56,4 +60,94 @@ func (m *Maintenance) reconcileGrants(ctx context.Context) (int, error) {
 		m.o.WakePeers()
 	}
 	return len(lanes), err
+}
+
+// strayFor is the maximum time for which a pipeline is kept after its last job was removed by something other than this pod's retention,
+// such as an operator or a former leader.
+const strayFor = 24 * time.Hour
+
+// pruned tracks whether pipelines may have lost their last jobs since the last complete read of the pipelines. A complete read of tens of
+// millions of pipelines takes minutes, and finds nothing unless retention has removed jobs.
+type pruned struct {
+	batches atomic.Int64              // number of retention runs that removed jobs
+	seen    atomic.Int64              // value of batches when the last complete read started
+	read    atomic.Pointer[time.Time] // when that read started; nil if never
+}
+
+// prunePipelines removes pipelines without jobs, if there may be any. After an interruption, the next run starts over.
+func (m *Maintenance) prunePipelines(ctx context.Context, pace upkeep.Pace) (int, error) {
+	p, now := &m.pruned, time.Now()
+	batches, read := p.batches.Load(), p.read.Load()
+	if read != nil && batches == p.seen.Load() && now.Sub(*read) < strayFor {
+		return 0, nil
+	}
+	n, err := upkeep.PrunePipelines(ctx, m.o.Store, keepPipelines, pace)
+	if err == nil {
+		p.seen.Store(batches)
+		p.read.Store(&now)
+	}
+	return n, err
+}
+
+// MoveStranded requests that jobs in nonexistent lanes be moved immediately instead of within a minute. It is called after a lane has been
+// deleted.
+func (m *Maintenance) MoveStranded() { m.stranded.Set() }
+
+// keepStranded moves jobs in nonexistent lanes on request, until ctx is cancelled.
+func (m *Maintenance) keepStranded(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.stranded:
+		}
+		if _, err := m.moveStranded(ctx); err != nil && ctx.Err() == nil {
+			m.o.Log.WarnContext(ctx, "could not move the jobs of a deleted lane, retrying with the next heartbeat", telemetry.Err, m.o.Count(err))
+		}
+	}
+}
+
+func (m *Maintenance) moveStranded(ctx context.Context) (int, error) {
+	n, err := admin.MoveStranded(ctx, m.o.Store)
+	if n > 0 {
+		m.o.Log.WarnContext(ctx, "moved jobs of a lane that does not exist", "jobs", n, telemetry.Pod, m.o.Pod)
+		m.o.Wake()
+		m.o.WakePeers()
+	}
+	return n, err
+}
+
+const (
+	// confirmFor limits how long the task waits, for each moving lane, until the pods have confirmed that they do not start jobs in it.
+	confirmFor   = 10 * time.Second
+	confirmEvery = 500 * time.Millisecond
+)
+
+// moveLanes completes moves of lanes to other engines that were begun by a command but not completed. It leaves lanes with running jobs to
+// its next run.
+func (m *Maintenance) moveLanes(ctx context.Context) (moved int, err error) {
+	lanes, err := admin.LanesChangingEngine(ctx, m.o.Store)
+	errs := []error{err}
+	for _, lane := range lanes {
+		for began := time.Now(); ; {
+			at, err := admin.MoveOn(ctx, m.o.Store, lane, "system")
+			if errs = append(errs, err); err != nil {
+				break
+			}
+			if at.Next == "" {
+				m.o.Log.InfoContext(ctx, "lane moved to another engine", telemetry.Lane, lane, "engine", at.Engine)
+				moved++
+				m.o.WakePeers()
+				break
+			}
+			if at.Running > 0 || time.Since(began) > confirmFor {
+				break
+			}
+			_ = m.o.Store.NotifySettings(ctx, m.o.Store.Pool()) // best effort: makes the pods send a heartbeat now
+			if !routine.Sleep(ctx, confirmEvery) {
+				return moved, ctx.Err()
+			}
+		}
+	}
+	return moved, errors.Join(errs...)
 }

@@ -1,3 +1,6 @@
+// Package pod makes a process a member of the fleet. A pod has an engine, and goroutines that listen for notifications, fire schedules,
+// maintain the tables and feed clients. Package runner is the public API of a pod. Package remote/internal/host serves remote workers on a
+// pod.
 package pod
 
 import (
@@ -11,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/feed"
@@ -19,8 +23,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
@@ -255,4 +261,44 @@ func (p *Pod) Close() {
 	p.Feed.Close()
 	p.Store.Close()
 	p.Heartbeats.Close()
+}
+
+// Options configures a pod. See runner.Options.
+type Options struct {
+	identity.Options
+	Schema                                                       string
+	BehindPooler, TraceQueries                                   bool
+	MaxAge, ApprovalTTL                                          time.Duration
+	FourEyes                                                     bool
+	MinScheduleInterval                                          time.Duration
+	PassEvery                                                    time.Duration // approximate interval between two searches for orphaned claims
+	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
+	Lanes                                                        []admin.BootLane
+	OnEnd, OnRetry                                               telemetry.Hook
+	TracerProvider                                               trace.TracerProvider
+	Logger                                                       *slog.Logger
+}
+
+// contextHandler adds the context's request ID and trace to each log record.
+type contextHandler struct{ slog.Handler }
+
+// Handle implements [slog.Handler].
+func (h contextHandler) Handle(ctx context.Context, line slog.Record) error {
+	if id := job.OriginOf(ctx).RequestID; id != "" {
+		line.AddAttrs(slog.String(telemetry.RequestID, id))
+	}
+	if at := trace.SpanContextFromContext(ctx); at.IsValid() {
+		line.AddAttrs(slog.String(telemetry.TraceID, at.TraceID().String()), slog.String(telemetry.SpanID, at.SpanID().String()))
+	}
+	return h.Handler.Handle(ctx, line)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h contextHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return contextHandler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements [slog.Handler].
+func (h contextHandler) WithGroup(name string) slog.Handler {
+	return contextHandler{h.Handler.WithGroup(name)}
 }

@@ -182,3 +182,25 @@ const BranchTails = `
 	from trapeze.jobs j
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0
 	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc`
+
+// tokenSQL stores the token of a job that is completed from outside. It keeps an existing token, so that a token handed out by an earlier
+// attempt stays valid. Plan: Index Scan on live_pkey, one row.
+//
+// #nosec G101 -- the token is an argument
+var tokenSQL = newStatement(`
+insert into trapeze.deferrals (id, token)
+select id, @token from trapeze.live where id = @id and fence = @fence and pod = @pod
+on conflict (id) do update set token = deferrals.token
+returning token`)
+
+// Token stores a token for a job, or returns the existing one. It returns [job.ErrLeaseLost] if the pod no longer holds the claim.
+func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
+	found, err := run(ctx, s, pgx.RowTo[string], tokenSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"token", token}})
+	if err != nil {
+		return "", fmt.Errorf("store the token of job %d: %w", l.JobID, err)
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("store the token of job %d: %w", l.JobID, s.Lost(ctx, l))
+	}
+	return found[0], nil
+}

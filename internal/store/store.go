@@ -8,7 +8,7 @@
 //	finish.go, finish_group.go, park.go   write a handler's outcome with the next step, or a retry
 //	heartbeat.go                          renews a pod's lease and delivers commands
 //	recover.go                            returns jobs of dead pods
-//	claim_outcome.go, missing_claims.go   read back outcomes after a lost reply
+//	missing_claims.go                     read back outcomes after a lost reply
 //
 // Every write for a claim carries its lease and matches the row of live by id, fence and pod. A pod that has lost the claim can only add an
 // event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, new guards

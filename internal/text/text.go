@@ -3,7 +3,10 @@
 package text
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -102,4 +105,30 @@ func Round(d time.Duration) time.Duration {
 		return d.Round(time.Second)
 	}
 	return d.Round(time.Millisecond / 10)
+}
+
+// JSON returns the JSON encoding of v on one line, without a trailing newline.
+func JSON(v any) (json.RawMessage, error) {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$`)
+
+// ShellWord returns text as one word, quoted if necessary, so that the shell does not expand it. A command still interprets a word that begins
+// with - as a flag. Control characters, which a terminal might interpret, are replaced by question marks.
+func ShellWord(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, text)
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

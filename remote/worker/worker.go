@@ -27,11 +27,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -276,4 +275,76 @@ func (w *Worker) currentID() string {
 
 func (w *Worker) heartbeatNow() {
 	w.kick.Set()
+}
+
+// server is a pod, or a load balancer in front of several pods, that the worker can connect to.
+type server struct {
+	address string
+	client  remotepb.WorkersClient
+}
+
+// servers holds the addresses in Options.Server and selects one at a time. It is safe for concurrent use.
+type servers struct {
+	all []server
+
+	mu sync.Mutex
+	at int
+}
+
+// now returns the currently selected server.
+func (s *servers) now() server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[s.at]
+}
+
+// next selects the next server.
+func (s *servers) next() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = (s.at + 1) % len(s.all)
+}
+
+// A worker whose lease has expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. These leftover
+// handlers still use the machine's resources, so until they return, each of them takes up one of the slots that the worker offers to pods.
+
+// errSlotFreed ends a stream, so that the next one offers more slots.
+var errSlotFreed = errors.New("a handler from an earlier session returned: its slot is free")
+
+// leftovers returns the number of handlers that were started before the worker's restart and are still running.
+func (w *Worker) leftovers() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.tasks {
+		if t.podID != w.id {
+			n++
+		}
+	}
+	return n
+}
+
+// waitForASlot blocks while leftover handlers occupy all slots, because pods reject a worker that offers none.
+func (w *Worker) waitForASlot(ctx context.Context) error {
+	for warned := false; w.leftovers() >= w.opts.Slots; warned = true {
+		if !warned {
+			w.log.WarnContext(ctx, "all slots are held by handlers that ignore their cancelled contexts", telemetry.Slots, w.opts.Slots)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-w.freed:
+		}
+	}
+	return nil
+}
+
+// offerFreedSlot ends the stream after a leftover handler has returned, so that the next stream offers the freed slot to the pods.
+func (w *Worker) offerFreedSlot() {
+	w.freed.Set()
+	w.mu.Lock()
+	cut := w.cut
+	w.mu.Unlock()
+	if cut != nil {
+		cut(errSlotFreed)
+	}
 }

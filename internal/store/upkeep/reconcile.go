@@ -83,3 +83,94 @@ func Reconcile(ctx context.Context, s *store.Store, after int64, limit int) (las
 	}
 	return list[len(list)-1].ID, drifts, errors.Join(errs...)
 }
+
+const (
+	// wrongGrantsSQL lists lanes with a wrong sum of granted slots, or with slots granted to pods that are gone. A pod is gone if it has
+	// been closed for ten minutes or has no row. Every statement that changes a grant also changes the sum, so one snapshot is sufficient.
+	// Plan: lanes, slot_grants and pods are small.
+	wrongGrantsSQL = `
+select l.name from trapeze.lanes l
+where l.granted <> coalesce((select sum(g.slots) from trapeze.slot_grants g where g.lane = l.name), 0)
+	or exists (select from trapeze.slot_grants g where g.lane = l.name and ` + voidGrant + `)
+order by l.name`
+	// mendGrantsSQL revokes void slots and corrects the locked lanes' sums.
+	mendGrantsSQL = `
+with gone as (
+	delete from trapeze.slot_grants g where g.lane = any($1::text[]) and ` + voidGrant + ` returning g.lane, g.slots
+), truth as (
+	select l.name, (coalesce((select sum(g.slots) from trapeze.slot_grants g where g.lane = l.name), 0)
+		- coalesce((select sum(g.slots) from gone g where g.lane = l.name), 0))::int as granted
+	from trapeze.lanes l where l.name = any($1::text[])
+)
+update trapeze.lanes l set granted = t.granted from truth t where l.name = t.name and l.granted <> t.granted`
+	lockLanesSQL = `select name from trapeze.lanes where name = any($1::text[]) order by name for update`
+)
+
+// voidGrant is the SQL condition that is true if the pod that holds the grant g no longer exists.
+const voidGrant = `not exists (select from trapeze.pods p where p.id = g.pod
+	and (p.closed_at is null or p.closed_at > now() - interval '10 minutes'))`
+
+// ReconcileGrants revokes the slots of pods that are gone, and corrects the sum of each lane's granted slots. It returns the corrected
+// lanes.
+func ReconcileGrants(ctx context.Context, s *store.Store) ([]string, error) {
+	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], wrongGrantsSQL)
+	if err == nil && len(lanes) > 0 {
+		err = s.Tx(ctx, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, s.In(lockLanesSQL), lanes); err != nil {
+				return err
+			}
+			_, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(mendGrantsSQL), []any{lanes})
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reconcile granted slots: %w", err)
+	}
+	return lanes, nil
+}
+
+const (
+	// strayRunsSQL locks at most $1 guards whose jobs are neither pending nor running. Each such guard would block all jobs of its subject
+	// indefinitely. endStraySQL, which sees everything committed before the locks were taken, frees the guards. Every statement changes the
+	// job and its guard together, so such guards exist only after rows were changed manually. Plan: one pass over
+	// current_runs_one_running; live_pkey.
+	strayRunsSQL = `
+select c.kind, c.subject, c.job_id from trapeze.current_runs c
+where c.state = 'running' and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null
+order by c.kind, c.subject limit $1 for update of c skip locked`
+	endStraySQL = `
+update trapeze.current_runs c set state = 'ended' where c.kind = $1 and c.subject = $2 and c.job_id = $3 and c.state = 'running'
+	and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null`
+)
+
+// StrayRun is a guard whose job was neither pending nor running.
+type StrayRun struct {
+	Kind, Subject string
+	JobID         int64
+}
+
+// ReconcileRuns frees at most limit guards whose jobs are neither pending nor running, and returns them. Such guards exist only if rows were
+// changed manually.
+func ReconcileRuns(ctx context.Context, s *store.Store, limit int) (ended []StrayRun, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		ended = nil
+		list, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[StrayRun], s.In(strayRunsSQL), []any{limit})
+		if err != nil {
+			return err
+		}
+		for _, run := range list {
+			tag, err := tx.Exec(ctx, s.In(endStraySQL), run.Kind, run.Subject, run.JobID)
+			if err != nil {
+				return err
+			}
+			if tag.RowsAffected() > 0 {
+				ended = append(ended, run)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reconcile the runs of subjects: %w", err)
+	}
+	return ended, nil
+}
