@@ -52,9 +52,9 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 			p.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (5001, 'k', 'default', '{}', 5001)`)
 		}, "ids", failing, "sequence behind ids", nil},
 		{"a published table without a replica identity", func(p patient) {
-			p.exec(`alter table trapeze.current_runs replica identity nothing`)
+			p.exec(`alter table trapeze.subjects replica identity nothing`)
 			p.exec(`create publication p for all tables`)
-		}, "replication", failing, "trapeze.current_runs is published without a replica identity", nil},
+		}, "replication", failing, "trapeze.subjects is published without a replica identity", nil},
 		{"a trigger that the replica role disables", func(p patient) {
 			p.exec(`alter table trapeze.done_failed enable trigger follow_failure`)
 		}, "triggers", failing, "follow_failure on done_failed", nil},

@@ -3,24 +3,24 @@
 
 -- +goose Up
 
--- The guard of a subject is its row with the state running: the job that it names may run, and is in live. When that job ends, the row stays
--- as the subject's latest run. Only jobs that have a subject touch this table.
-create table trapeze.current_runs (
+-- The guard of a subject is its row with the state held: the job that it names may run, and is in live. When that job ends, the row names
+-- the next job, or stays as the subject's latest run, with the state free. Only jobs that have a subject touch this table.
+create table trapeze.subjects (
     kind         text not null,
     subject      text not null check (subject <> ''),
     job_id       bigint not null,
-    state        text not null check (state in ('running', 'ended')),
+    state        text not null check (state in ('held', 'free')),
     previous_job bigint                    -- the latest run until this job starts
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
-comment on table trapeze.current_runs is 'One row per kind and subject: the job that may run, or else the job that ran last.';
+comment on table trapeze.subjects is 'One row per kind and subject: the job that holds the subject and may run, or else the job that ran last.';
 -- The index guarantees that at most one job runs per kind and subject, even if a pod misbehaves. No column of the index is nullable, so no null can open a hole.
-create unique index current_runs_one_running on trapeze.current_runs (kind, subject) where state = 'running';
-comment on index trapeze.current_runs_one_running is 'May a job of this kind and subject run? At most one may.';
-create index current_runs_of_subject on trapeze.current_runs (kind, subject);
-comment on index trapeze.current_runs_of_subject is 'Which run does this subject point at?';
+create unique index subjects_one_guard on trapeze.subjects (kind, subject) where state = 'held';
+comment on index trapeze.subjects_one_guard is 'Which job holds the subject? At most one may.';
+create index subjects_by_subject on trapeze.subjects (kind, subject);
+comment on index trapeze.subjects_by_subject is 'Which job holds the subject, or held it last?';
 -- With a publication, PostgreSQL refuses updates of a table without a replica identity. FULL costs nothing below wal_level = logical.
-alter table trapeze.current_runs replica identity full;
+alter table trapeze.subjects replica identity full;
 
 -- Partitioned by state, because each state has its own retention, then by day.
 create table trapeze.done (
@@ -241,4 +241,4 @@ select trapeze.ensure_partitions(7);
 drop function trapeze.drop_day(text, date), trapeze.ensure_partitions(integer), trapeze.create_day(text, date), trapeze.missing_days(integer),
     trapeze.identify_partition(text, text);
 drop view trapeze.job_event;
-drop table trapeze.thinned_days, trapeze.kind_retention, trapeze.job_events, trapeze.done, trapeze.current_runs;
+drop table trapeze.thinned_days, trapeze.kind_retention, trapeze.job_events, trapeze.done, trapeze.subjects;

@@ -55,8 +55,8 @@ comment on table trapeze.kinds is 'One row per kind for which the pods declare o
 -- For people, dashboards and SQL.
 create view trapeze.job as
 select j.id, j.kind, p.lane, j.subject, p.state,
-       exists (select from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and j.id =
-           case when c.state = 'ended' or exists (select from trapeze.live l where l.id = c.job_id and l.state = 'running') then c.job_id else c.previous_job end) as is_current,
+       exists (select from trapeze.subjects c where c.kind = j.kind and c.subject = j.subject and j.id =
+           case when c.state = 'free' or exists (select from trapeze.live l where l.id = c.job_id and l.state = 'running') then c.job_id else c.previous_job end) as is_current,
        p.priority, p.attempt, j.max_attempts, p.crashes, p.fence, p.epoch, p.pod, j.pipeline_id, j.parent_id, j.step,
        j.args, j.planned, p.result, p.outcome, p.reason, p.error,
        coalesce(g.done, f.branches - f.open) as progress_done, coalesce(g.total, f.branches) as progress_total,

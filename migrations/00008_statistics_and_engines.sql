@@ -35,7 +35,7 @@ begin
     for name in
         select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'trapeze' and c.reltuples = 0 and c.relpages > 0 and pg_relation_size(c.oid) > 0
-          and c.relname in ('live', 'parked', 'current_runs', 'job_progress', 'fan_outs', 'parts', 'deferrals', 'unique_keys',
+          and c.relname in ('live', 'parked', 'subjects', 'job_progress', 'fan_outs', 'parts', 'deferrals', 'unique_keys',
                             'submissions', 'slot_grants', 'cancel_requests')
     loop
         execute format('analyze (skip_locked) trapeze.%I', name);

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// dueTimes holds the times, by this process's clock, at which a sweep may find work.
+// dueTimes holds the times, by this process's clock, at which a poll may find work.
 type dueTimes struct {
 	mu    sync.Mutex
 	due   bool      // parked jobs may be due already
@@ -32,7 +32,7 @@ func (d *dueTimes) ApplyBeat(b store.Beat) {
 	}
 	d.lapse, d.sweep = local(b.NextLapse), b.SweepIsDue
 	if !d.lapse.IsZero() {
-		d.lapse = d.lapse.Add(25 * time.Millisecond) // a sweep before the lease expires would find nothing
+		d.lapse = d.lapse.Add(25 * time.Millisecond) // a poll before the lease expires would find nothing
 	}
 }
 
@@ -65,8 +65,8 @@ func (d *dueTimes) take() (promote, recover bool) {
 	return promote, recover
 }
 
-// sweepAgain requests another sweep after a failed or incomplete one.
-func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
+// pollAgain requests another poll after a failed or incomplete one.
+func (d *dueTimes) pollAgain(promote, recover bool, wait time.Duration) {
 	if promote {
 		d.parked(wait)
 	}

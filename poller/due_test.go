@@ -48,17 +48,17 @@ func TestJobParkedAfterNotification(t *testing.T) {
 }
 
 // After an error, promotion and recovery are each repeated on their own.
-func TestFailedSweepRetry(t *testing.T) {
+func TestFailedPollRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var d dueTimes
-		d.sweepAgain(true, false, time.Second)
+		d.pollAgain(true, false, time.Second)
 		promote, recover := d.take()
 		is.True(!promote && !recover) // not yet
 		time.Sleep(time.Second)
 		promote, recover = d.take()
 		is.True(promote && !recover)
-		d.sweepAgain(false, true, time.Second)
+		d.pollAgain(false, true, time.Second)
 		time.Sleep(time.Second)
 		promote, recover = d.take()
 		is.True(!promote && recover)

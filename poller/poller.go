@@ -2,12 +2,12 @@
 // failed, a reply was lost, or no pod has noticed a commit. It also claims the pending jobs for free slots. Each engine has one poller.
 //
 //	interval ± 10 % ───┐
-//	a wake-up ─────────┼──▶ Sweep, repeated while it finds more ──▶ wait
+//	a wake-up ─────────┼──▶ Poll, repeated while it finds more ──▶ wait
 //	a due time ────────┘      │
 //	                          ▼
 //	hand back orphans ─▶ recover ─▶ promote ─▶ admit missed ─▶ settle slots ─▶ claim ─▶ [Engine.LaunchClaims]
 //
-// This file has the sweep. Each of the others has one of its parts: timer.go, wake.go, due.go, orphaned_claims.go, recover.go, admit.go,
+// This file has the poll. Each of the others has one of its parts: timer.go, wake.go, due.go, orphaned_claims.go, recover.go, admit.go,
 // slots.go (slot grants and low-water marks), claim.go, and backlog.go (whether a free slot is worth another claim).
 package poller
 
@@ -56,7 +56,7 @@ type Member interface {
 // Poller finds the work of one engine. Create one with [New].
 type Poller struct {
 	*identity.Identity
-	Timer    *Timer // calls Sweep
+	Timer    *Timer // calls Poll
 	member   Member
 	engine   Engine
 	due      dueTimes
@@ -83,23 +83,23 @@ func New(i *identity.Identity, m Member, e Engine) *Poller {
 	return p
 }
 
-// Run sweeps until ctx ends.
+// Run polls until ctx ends.
 func (p *Poller) Run(ctx context.Context) {
 	p.Timer.Run(ctx)
 	p.renewing.Wait()
 }
 
-// Sweep implements [Source]. It hands back orphans, recovers the jobs of lapsed pods, promotes due jobs, admits missed ones, and claims jobs.
-func (p *Poller) Sweep(ctx context.Context) (more bool) {
+// Poll implements [Source]. It hands back orphans, recovers the jobs of lapsed pods, promotes due jobs, admits missed ones, and claims jobs.
+func (p *Poller) Poll(ctx context.Context) (more bool) {
 	if !p.Lease.Trusted() {
 		return false
 	}
 	p.went(ctx, notHandedBack, p.HandBackOrphans(ctx))
 	promote, recover := p.due.take()
 	if recover && !p.Lease.MayJudge() {
-		p.due.sweepAgain(false, true, p.Opts.HeartbeatEvery)
+		p.due.pollAgain(false, true, p.Opts.HeartbeatEvery)
 	} else if recover && !p.went(ctx, recoveryFailed, p.recoverLapsed(ctx)) {
-		p.due.sweepAgain(false, true, time.Second)
+		p.due.pollAgain(false, true, time.Second)
 	}
 	if promote {
 		more = p.promote(ctx)
@@ -119,9 +119,9 @@ func (p *Poller) promote(ctx context.Context) (more bool) {
 	pending, waiting, err := p.Store.Promote(ctx, most)
 	p.SubjectsChanged(waiting...)
 	if !p.went(ctx, promotionFailed, err) {
-		p.due.sweepAgain(true, false, time.Second)
+		p.due.pollAgain(true, false, time.Second)
 	} else if more = len(pending)+len(waiting) == most; more {
-		p.due.sweepAgain(true, false, 0)
+		p.due.pollAgain(true, false, 0)
 	}
 	if p.announce(pending); len(pending) > 0 {
 		p.news.Store(true)
@@ -142,7 +142,7 @@ func (p *Poller) went(ctx context.Context, failure string, err error) bool {
 // NextDue implements [Source].
 func (p *Poller) NextDue() time.Time { return p.due.nextDue() }
 
-// ApplyBeat applies the times from a heartbeat's response at which a sweep may find work.
+// ApplyBeat applies the times from a heartbeat's response at which a poll may find work.
 func (p *Poller) ApplyBeat(b store.Beat) {
 	p.due.ApplyBeat(b)
 	p.Timer.Nudge()

@@ -23,7 +23,7 @@ func (p *Poller) recoverLapsed(ctx context.Context) error {
 		return err
 	}
 	if left > 0 {
-		p.due.sweepAgain(false, true, left)
+		p.due.pollAgain(false, true, left)
 	}
 	podIDs, err := store.SweepsDue(ctx, p.Store)
 	if err != nil || len(podIDs) == 0 {
@@ -51,7 +51,7 @@ func (p *Poller) recoverLapsed(ctx context.Context) error {
 		}
 	}
 	if passed > 0 {
-		p.due.sweepAgain(false, true, time.Second) // other transactions have locked some rows, so sweep again
+		p.due.pollAgain(false, true, time.Second) // other transactions have locked some rows, so poll again
 	} else {
 		if lanes, err := store.VoidSlots(ctx, p.Store, podIDs); err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 
 // Source is polled by a [Timer].
 type Source interface {
-	// Sweep polls once and reports whether polling again immediately may find more.
-	Sweep(ctx context.Context) (more bool)
+	// Poll polls once and reports whether polling again immediately may find more.
+	Poll(ctx context.Context) (more bool)
 	// NextDue returns the earliest time at which a poll might find something, or the zero time if none is known.
 	NextDue() time.Time
 }
@@ -28,24 +28,24 @@ type Timer struct {
 // spread is the fraction by which intervals vary, so that pods do not poll in lockstep.
 const spread = 0.1
 
-// NewTimer returns a timer that sweeps source every interval, ± 10 %.
+// NewTimer returns a timer that polls source every interval, ± 10 %.
 func NewTimer(source Source, every time.Duration) *Timer {
 	return &Timer{source: source, every: every, wake: routine.NewSignal(), nudge: routine.NewSignal()}
 }
 
-// Wake requests an immediate sweep, or another sweep after the one in progress. Calls made before that sweep starts are merged. Wake is
+// Wake requests an immediate poll, or another poll after the one in progress. Calls made before that poll starts are merged. Wake is
 // safe for concurrent use.
 func (t *Timer) Wake() {
 	t.wake.Set()
 }
 
-// Nudge makes the timer call its source's NextDue again and sweep only if something is due. It is safe for concurrent use.
+// Nudge makes the timer call its source's NextDue again and poll only if something is due. It is safe for concurrent use.
 func (t *Timer) Nudge() {
 	t.nudge.Set()
 }
 
-// Run sweeps until ctx is done: immediately, then after every interval, at every wake-up and at every due time. It never interrupts a
-// sweep.
+// Run polls until ctx is done: immediately, then after every interval, at every wake-up and at every due time. It never interrupts a
+// poll.
 func (t *Timer) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -67,7 +67,7 @@ func (t *Timer) Run(ctx context.Context) {
 				continue
 			}
 		}
-		for t.source.Sweep(ctx) {
+		for t.source.Poll(ctx) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -87,7 +87,7 @@ func (t *Timer) due() bool {
 	return !due.IsZero() && !time.Now().Before(due)
 }
 
-// least is the minimum wait after a sweep that leaves something due.
+// least is the minimum wait after a poll that leaves something due.
 const least = 20 * time.Millisecond
 
 // wait returns the time until the end of the interval or the next due time, whichever is earlier. The result is never below the minimum, so

@@ -11,20 +11,20 @@ import (
 	"github.com/matryer/is"
 )
 
-// source counts its sweeps and returns the results that the test has set.
+// source counts its polls and returns the results that the test has set.
 type source struct {
-	more  int // number of sweeps that report more work
+	more  int // number of polls that report more work
 	takes time.Duration
 
-	mu     sync.Mutex
-	due    time.Time
-	sweeps []time.Time
+	mu    sync.Mutex
+	due   time.Time
+	polls []time.Time
 }
 
 func (s *source) seen() []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.sweeps)
+	return slices.Clone(s.polls)
 }
 
 func (s *source) setDue(at time.Time) {
@@ -33,9 +33,9 @@ func (s *source) setDue(at time.Time) {
 	s.due = at
 }
 
-func (s *source) Sweep(context.Context) bool {
+func (s *source) Poll(context.Context) bool {
 	s.mu.Lock()
-	s.sweeps = append(s.sweeps, time.Now())
+	s.polls = append(s.polls, time.Now())
 	s.mu.Unlock()
 	time.Sleep(s.takes)
 	if due := s.NextDue(); !due.IsZero() && !time.Now().Before(due) {
@@ -66,13 +66,13 @@ func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *T
 	})
 }
 
-func TestPollerSweepIntervals(t *testing.T) {
+func TestPollIntervals(t *testing.T) {
 	s := &source{}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Timer) {
-		is.Equal(len(s.seen()), 1) // the first sweep is immediate
+		is.Equal(len(s.seen()), 1) // the first poll is immediate
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		is.True(len(s.seen()) > 340 && len(s.seen()) < 380) // about 360 sweeps in an hour
+		is.True(len(s.seen()) > 340 && len(s.seen()) < 380) // about 360 polls in an hour
 		distinct := map[time.Duration]bool{}
 		for i := range s.seen()[1:] {
 			gap := s.seen()[i+1].Sub(s.seen()[i])
@@ -83,27 +83,27 @@ func TestPollerSweepIntervals(t *testing.T) {
 	})
 }
 
-func TestItSweepsUntilDry(t *testing.T) {
+func TestItPollsUntilDry(t *testing.T) {
 	s := &source{more: 5}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Timer) {
 		is.Equal(len(s.seen()), 6)
-		is.Equal(s.seen()[5].Sub(s.seen()[0]), time.Duration(0)) // there is no wait between sweeps
+		is.Equal(s.seen()[5].Sub(s.seen()[0]), time.Duration(0)) // there is no wait between polls
 	})
 }
 
-func TestPollerWakeUpsDuringSweep(t *testing.T) {
+func TestPollerWakeUpsDuringPoll(t *testing.T) {
 	s := &source{takes: time.Second}
 	bubble(t, s, time.Hour, func(is *is.I, p *Timer) {
-		is.Equal(len(s.seen()), 1) // the first sweep is in progress
+		is.Equal(len(s.seen()), 1) // the first poll is in progress
 		for range 1000 {
 			p.Wake()
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 2) // one more sweep follows
+		is.Equal(len(s.seen()), 2) // one more poll follows
 		p.Wake()
 		synctest.Wait()
-		is.Equal(len(s.seen()), 3) // a wake-up makes an idle poller sweep immediately
+		is.Equal(len(s.seen()), 3) // a wake-up makes an idle poller poll immediately
 	})
 }
 
@@ -114,17 +114,17 @@ func TestADueMomentIsKept(t *testing.T) {
 		s.setDue(due)
 		p.Nudge()
 		synctest.Wait()
-		is.Equal(len(s.seen()), 1) // a nudge causes no sweep
+		is.Equal(len(s.seen()), 1) // a nudge causes no poll
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 1) // no sweep happens before the due time
+		is.Equal(len(s.seen()), 1) // no poll happens before the due time
 		time.Sleep(time.Second)
 		synctest.Wait()
 		is.Equal(len(s.seen()), 2)
-		is.Equal(s.seen()[1], due) // the poller sweeps at the due time
+		is.Equal(s.seen()[1], due) // the poller polls at the due time
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 2) // the poller sweeps only once
+		is.Equal(len(s.seen()), 2) // the poller polls only once
 	})
 }
 
@@ -152,20 +152,20 @@ func TestPollerFailingSource(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		<-ended
-		is.True(s.sweeps <= 52) // sweeps are at least 20 ms apart
+		is.True(s.polls <= 52) // polls are at least 20 ms apart
 	})
 }
 
 // stubborn is a source that is always due.
 type stubborn struct {
-	sweeps int
-	due    time.Time
+	polls int
+	due   time.Time
 }
 
-func (s *stubborn) Sweep(context.Context) bool { s.sweeps++; return false }
-func (s *stubborn) NextDue() time.Time         { return s.due }
+func (s *stubborn) Poll(context.Context) bool { s.polls++; return false }
+func (s *stubborn) NextDue() time.Time        { return s.due }
 
-func TestPollerEndBetweenSweeps(t *testing.T) {
+func TestPollerEndBetweenPolls(t *testing.T) {
 	s := &source{more: 1 << 30, takes: time.Second}
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)

@@ -75,7 +75,7 @@ func TestSubjectInCallersTransaction(t *testing.T) {
 	}
 	is.Equal(order.ids, ids)
 	is.Equal(eventsOf(t, r, ids[1]), []string{"job.enqueued", "job.promoted", "job.claimed", "job.succeeded"})
-	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.subjects where state = 'held'`), 0)
 	checkHistory(t, pool, r)
 }
 
@@ -157,13 +157,13 @@ func TestUrgentJobOfPendingSubject(t *testing.T) {
 	}})
 	enqueueStarted(t, r, rawArgs("blocks"))
 	holder := func() int64 {
-		return queryOne[int64](t, pool, `select coalesce(min(job_id), 0) from trapeze.current_runs where state = 'running'`)
+		return queryOne[int64](t, pool, `select coalesce(min(job_id), 0) from trapeze.subjects where state = 'held'`)
 	}
 	low := enqueue(t, r, rawArgs("k"), runner.Subject("s"))
 	is.Equal(holder(), low)
 	high := enqueue(t, r, rawArgs("k"), runner.Subject("s"), runner.Priority(20))
 	pgtest.Wait(t, "the urgent job has the guard", func() bool {
-		is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs join trapeze.parked on id = job_id where state = 'running'`), 0)
+		is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.subjects join trapeze.parked on id = job_id where state = 'held'`), 0)
 		return holder() == high
 	})
 	open()
@@ -190,7 +190,7 @@ func TestRecoveredJobYields(t *testing.T) {
 	high := enqueue(t, r, rawArgs("k"), runner.Subject("s"), runner.Priority(20))
 	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values ($1, 'dead', now(), now(), 'lapsed')`, dead)
 	pgtest.Wait(t, "the urgent job has the guard", func() bool {
-		return queryOne[bool](t, pool, `select exists (select from trapeze.current_runs where job_id = $1 and state = 'running')`, high)
+		return queryOne[bool](t, pool, `select exists (select from trapeze.subjects where job_id = $1 and state = 'held')`, high)
 	})
 	open()
 	is.Equal(waitEnded(t, r, low).Crashes, 1)
@@ -269,6 +269,6 @@ func TestAdmissionBeforePodLeaves(t *testing.T) {
 	is.NoErr(<-done)
 	is.Equal(get(t, r, first).State, job.Succeeded)
 	is.Equal(column[int64](t, pool, `select id from trapeze.live where state = 'pending'`), []int64{second})
-	is.Equal(column[int64](t, pool, `select job_id from trapeze.current_runs where state = 'running'`), []int64{second})
+	is.Equal(column[int64](t, pool, `select job_id from trapeze.subjects where state = 'held'`), []int64{second})
 	checkHistory(t, pool, r)
 }

@@ -39,6 +39,6 @@ func TestCancelRacingFinish(t *testing.T) {
 		is.Equal(children == 1, j.State == job.Succeeded) // there is a child only if the job succeeded
 	}
 	quiet(t, pool)
-	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject is still in use
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.subjects where state = 'held'`), 0) // no subject is still in use
 	checkHistory(t, pool, r)
 }

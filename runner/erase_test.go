@@ -115,10 +115,10 @@ func TestErasureInAllTables(t *testing.T) {
 	waits := submit(rawArgs("works", text), runner.Delay(time.Hour))
 	untouched := queryOne[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other)
 	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that tablesWith finds only data that must be erased
-	exec(t, pool, `delete from trapeze.current_runs where job_id = $1`, other)
+	exec(t, pool, `delete from trapeze.subjects where job_id = $1`, other)
 
 	had := tablesWith(t, pool, planted)
-	for _, table := range []string{"audit", "current_runs", "done_succeeded", "done_failed", "job_events", "job_progress", "jobs", "fan_outs", "parts", "pipelines", "submissions", "parked"} {
+	for _, table := range []string{"audit", "subjects", "done_succeeded", "done_failed", "job_events", "job_progress", "jobs", "fan_outs", "parts", "pipelines", "submissions", "parked"} {
 		if !strings.Contains(strings.Join(had, " "), table) {
 			t.Errorf("the test stores no planted text in %s: %v", table, had)
 		}

@@ -94,7 +94,7 @@ func TestJoinAfterAllChildren(t *testing.T) {
 	})
 	is.Equal(parent.Pod, nil) // the parent holds no lease
 	pgtest.Wait(t, "it holds no slot: only the last child runs", func() bool { return r.Running() == 1 })
-	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.subjects where state = 'held'`), 0) // its subject is free
 	waiting := get(t, r, id)
 	is.Equal(*waiting.Progress.Done, int64(49)) // its progress is the number of finished children
 	is.Equal(*waiting.Progress.Total, int64(50))

@@ -136,9 +136,9 @@ func TestChainOnSameSubject(t *testing.T) {
 		enqueue(t, r, rawArgs("again"), runner.Subject("same"))
 	}
 	quiet(t, pool)
-	is.Equal(most, 1)                                                                // the three chains share a subject, so only one job runs at a time
-	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.current_runs`), 1) // the row refers to the latest run
-	is.Equal(queryOne[string](t, pool, `select state from trapeze.current_runs`), "ended")
+	is.Equal(most, 1)                                                            // the three chains share a subject, so only one job runs at a time
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.subjects`), 1) // the row refers to the latest run
+	is.Equal(queryOne[string](t, pool, `select state from trapeze.subjects`), "free")
 	checkHistory(t, pool, r)
 }
 

@@ -48,7 +48,7 @@ func TestFinishBesideLockedSubject(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `insert into trapeze.current_runs (kind, subject, job_id, state) values ('step', 'taken', 0, 'running')`); err != nil {
+	if _, err := tx.Exec(t.Context(), `insert into trapeze.subjects (kind, subject, job_id, state) values ('step', 'taken', 0, 'held')`); err != nil {
 		t.Fatal(err)
 	}
 	parent := enqueue(t, r, rawArgs("parent"))

@@ -42,7 +42,7 @@ func TestLogicalReplication(t *testing.T) {
 			return runner.FanOut(rawArgs("nothing"), rawArgs("nothing")).Join(rawArgs("nothing")), nil
 		},
 	})
-	for range 2 { // the second run updates the row of current_runs
+	for range 2 { // the second run updates the row of subjects
 		waitEnded(t, r, enqueue(t, r, rawArgs("nothing", `{"a":1}`), runner.Subject("s"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")))
 	}
 	waitPipeline(t, pool, enqueue(t, r, runner.Chain(rawArgs("nothing"), rawArgs("nothing"))))
@@ -57,10 +57,10 @@ func TestLogicalReplication(t *testing.T) {
 	_, err = r.Admin().CancelMany(t.Context(), job.Filter{Kind: "nothing"}, false, "ann")
 	is.NoErr(err)
 	waitEnded(t, r, later)
-	exec(t, pool, `delete from trapeze.current_runs where subject = 's'`)
+	exec(t, pool, `delete from trapeze.subjects where subject = 's'`)
 	quiet(t, pool)
 
-	for _, table := range []string{"jobs", "done", "live", "parked", "current_runs", "job_events", "unique_keys", "submissions", "fan_outs", "pipelines", "audit"} {
+	for _, table := range []string{"jobs", "done", "live", "parked", "subjects", "job_events", "unique_keys", "submissions", "fan_outs", "pipelines", "audit"} {
 		arrives(t, pool, copied, table)
 	}
 	is.Equal(queryOne[int](t, copied, `select count(*)::int from trapeze.jobs where parent_id = $1`, failed), queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where parent_id = $1`, failed))

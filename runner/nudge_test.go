@@ -11,11 +11,11 @@ import (
 
 // dueSource is due until it is swept.
 type dueSource struct {
-	due    atomic.Int64
-	sweeps atomic.Int64
+	due   atomic.Int64
+	polls atomic.Int64
 }
 
-func (s *dueSource) Sweep(context.Context) bool { s.sweeps.Add(1); s.due.Store(0); return false }
+func (s *dueSource) Poll(context.Context) bool { s.polls.Add(1); s.due.Store(0); return false }
 func (s *dueSource) NextDue() time.Time {
 	if at := s.due.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -23,19 +23,19 @@ func (s *dueSource) NextDue() time.Time {
 	return time.Time{}
 }
 
-// Each job that begins to wait nudges the poller, but even a continuous stream of nudges must not postpone a sweep that is due.
-func TestDueSweepDespiteFrequentNudges(t *testing.T) {
+// Each job that begins to wait nudges the poller, but even a continuous stream of nudges must not postpone a poll that is due.
+func TestDuePollDespiteFrequentNudges(t *testing.T) {
 	t.Parallel()
 	s := &dueSource{}
 	p := poller.NewTimer(s, time.Hour)
 	go p.Run(t.Context())
-	for s.sweeps.Load() == 0 {
+	for s.polls.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	s.due.Store(time.Now().Add(50 * time.Millisecond).UnixNano())
-	for began := time.Now(); s.sweeps.Load() == 1; {
+	for began := time.Now(); s.polls.Load() == 1; {
 		if time.Since(began) > 20*time.Second {
-			t.Fatal("nudged for 20 s without a sweep, although something was due after 50 ms")
+			t.Fatal("nudged for 20 s without a poll, although something was due after 50 ms")
 		}
 		p.Nudge()
 		time.Sleep(2 * time.Millisecond)

@@ -44,7 +44,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 		}
 		trees := rapid.Custom(plantable).Draw(try, "trees")
 		exec(try, pool, `delete from trapeze.jobs; delete from trapeze.done; delete from trapeze.fan_outs; delete from trapeze.pipelines;
-			delete from trapeze.current_runs; delete from trapeze.pods; delete from trapeze.job_events`)
+			delete from trapeze.subjects; delete from trapeze.pods; delete from trapeze.job_events`)
 		o := newOrchard(pool)
 		var stop [2]func()
 		for i, r := range []**runner.Runner{&o.a, &o.b} {

@@ -70,7 +70,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 			list, _ := pgx.CollectRows(rows, pgx.RowTo[string])
 			t.Logf("remaining in live: %q", list)
 			rows, _ = direct.Query(context.Background(), `select concat_ws(' ', c, e.event_no, e.event, e.fence, e.from_state, e.to_state, e.xid)
-				from trapeze.current_runs c join trapeze.job_event e on e.job = c.job_id where c.state = 'running' order by e.job, e.event_no`)
+				from trapeze.subjects c join trapeze.job_event e on e.job = c.job_id where c.state = 'held' order by e.job, e.event_no`)
 			list, _ = pgx.CollectRows(rows, pgx.RowTo[string])
 			t.Logf("subjects in use: %s", strings.Join(list, "\n"))
 		}
@@ -104,7 +104,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		return queryOne[int](t, direct, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.jobs`), queryOne[int](t, direct, `select count(*) from trapeze.done`)) // each job ended exactly once
-	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.subjects where state = 'held'`), 0)
 	checkHistory(t, direct, b)
 }
 

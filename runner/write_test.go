@@ -399,6 +399,6 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 	t.Logf("%d of %d jobs shared a commit", shared, queryOne[int](t, direct, `select count(distinct job) from mine`))
 	is.True(shared > 20) // usually about 300; on a slow machine, one lock wait of a good job makes its kind commit individually for a minute
 	is.True(queryOne[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
-	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	is.Equal(queryOne[int](t, direct, `select count(*) from trapeze.subjects where state = 'held'`), 0)
 	checkHistory(t, direct, b)
 }

@@ -57,7 +57,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 		select date_trunc('hour', now()) - interval '4 hours' + g % 100 * interval '1 minute', 'default', 'k' || g / 100 % 2, 'succeeded', gen_random_uuid(), 2, array[0, 2], '{1,1}'
 		from generate_series(1, 10500) g`)
 	pgtest.Exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, jobs) select now() - interval '31 days', 'default', 'k', 'failed', 1 from generate_series(1, 2500) g`)
-	pgtest.Exec(t, pool, `insert into trapeze.current_runs (kind, subject, job_id, state) select 'k', g, g, 'running' from generate_series(5000001, 5000010) g`)
+	pgtest.Exec(t, pool, `insert into trapeze.subjects (kind, subject, job_id, state) select 'k', g, g, 'held' from generate_series(5000001, 5000010) g`)
 	pgtest.Exec(t, pool, `update trapeze.lanes set granted = 7`)
 	// This job is waiting for three branches, one of which is open, and its counts are wrong.
 	pgtest.Exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) values (2100000, 'k', 'default', '{}', 2100000, pg_current_xact_id())`)
@@ -91,7 +91,7 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 		'pods', (select count(*) from trapeze.pods), 'submissions', (select count(*) from trapeze.submissions),
 		'pipelines', (select count(*) from trapeze.pipelines), 'keys', (select json_agg(key order by key) from trapeze.unique_keys),
 		'stats', (select json_agg(x) from (select at, kind, pod is null, sum(jobs), sum(wait[2]), sum(run[1]) from trapeze.stats group by 1, 2, 3 order by 1, 2) x),
-		'runs', (select count(*) from trapeze.current_runs where state = 'running'),
+		'runs', (select count(*) from trapeze.subjects where state = 'held'),
 		'fan-outs', (select json_agg(x) from (select id, open, failed, impaired, ended from trapeze.fan_outs order by 1) x), 'granted', (select sum(granted) from trapeze.lanes),
 		'days', (select json_agg(c.relname order by 1) from pg_inherits i join pg_class c on c.oid = i.inhrelid
 			where c.relname ~ '_[0-9]{8}$' and i.inhparent::regclass::text like 'trapeze.%' and c.relkind = 'r'))::text`)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A job with a subject is in live only while it holds the subject's guard: the row of current_runs with the state running. A job whose
+// A job with a subject is in live only while it holds the subject's guard: the row of subjects with the state held. A job whose
 // subject is taken is parked with the reason subject. Three statements insert guards: a submission or next step ([placeParts]), a promotion,
 // and an admission. Each of them makes only those jobs pending whose guard it has inserted.
 //
@@ -19,26 +19,26 @@ import (
 
 // takeGuards inserts the guards of the subjects in the given CTE, and deletes the rows of their ended runs. Guards are inserted in the order of
 // their keys, so that two statements cannot wait for each other. Of the jobs with the same kind and subject, the most urgent one gets the
-// guard. Plan: current_runs_of_subject; one insert per subject.
+// guard. Plan: subjects_by_subject; one insert per subject.
 func takeGuards(from string) string {
 	return `guarded as (
-	insert into trapeze.current_runs (kind, subject, job_id, state, previous_job)
-	select w.kind, w.subject, w.id, 'running',
-		(select c.job_id from trapeze.current_runs c where c.kind = w.kind and c.subject = w.subject and c.state = 'ended' limit 1)
+	insert into trapeze.subjects (kind, subject, job_id, state, previous_job)
+	select w.kind, w.subject, w.id, 'held',
+		(select c.job_id from trapeze.subjects c where c.kind = w.kind and c.subject = w.subject and c.state = 'free' limit 1)
 	from ` + from + ` w where w.free and w.subject <> ''
 	order by w.kind, w.subject, (-w.priority), w.run_after, w.id
-	on conflict (kind, subject) where state = 'running' do nothing
+	on conflict (kind, subject) where state = 'held' do nothing
 	returning kind, subject, job_id
 ), superseded as (
-	delete from trapeze.current_runs c using guarded g
-	where c.kind = g.kind and c.subject = g.subject and c.state = 'ended'
+	delete from trapeze.subjects c using guarded g
+	where c.kind = g.kind and c.subject = g.subject and c.state = 'free'
 )`
 }
 
-// guardFree is the condition that no job may run for the subject of row w. The offset 0 makes it a probe of current_runs_one_running;
+// guardFree is the condition that no job may run for the subject of row w. The offset 0 makes it a probe of subjects_one_guard;
 // without it, the planner would read all guards into a hash table.
-const guardFree = `not exists (select from trapeze.current_runs c
-		where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)`
+const guardFree = `not exists (select from trapeze.subjects c
+		where c.kind = w.kind and c.subject = w.subject and c.state = 'held' offset 0)`
 
 // firstOfEach selects the first row p of parked for the subject of row w, for each value of an expression, among the rows that a condition admits. Its cost
 // does not depend on the number of rows with the same value. There must be an index on kind, subject, the value and the order.
@@ -85,7 +85,7 @@ const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes,
 // a later job if the first one is locked: the job would have to yield at once, and the process that has locked the first job admits it. It
 // returns the subjects whose first job it has locked, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
 // and the subject must be asked for again, because a concurrent end may have found the locked row. Plan: per subject, one probe of
-// current_runs_one_running and parked_pkey, and those of waitingFirst.
+// subjects_one_guard and parked_pkey, and those of waitingFirst.
 var admitSQL = newStatement(`
 with heirs as materialized (
 	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
@@ -104,13 +104,13 @@ select kind, subject, kind, '', priority, run_after from heirs where id not in (
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
 // whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
-// again. A recovered job, which precedes its lane's backlog, keeps its age. Plan: per subject, one probe of current_runs_one_running and of live_pkey,
+// again. A recovered job, which precedes its lane's backlog, keeps its age. Plan: per subject, one probe of subjects_one_guard and of live_pkey,
 // and those of waitingFirst.
 var yieldSQL = newStatement(`
 with outranked as materialized (
 	select l.id from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
 	cross join lateral (
-		select c.job_id from trapeze.current_runs c where c.kind = w.kind and c.subject = w.subject and c.state = 'running' limit 1
+		select c.job_id from trapeze.subjects c where c.kind = w.kind and c.subject = w.subject and c.state = 'held' limit 1
 	) c
 	cross join lateral (
 		select l.id, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
@@ -128,17 +128,17 @@ with outranked as materialized (
 select id from gone`)
 
 // ReleaseGuards gives back the guards of the pending jobs in the gone CTE. The run before them is the latest one again, unless that job has
-// been deleted or erased in the meantime. Plan: current_runs_of_subject, jobs_pkey.
+// been deleted or erased in the meantime. Plan: subjects_by_subject, jobs_pkey.
 const ReleaseGuards = `released as (
-	update trapeze.current_runs c set state = 'ended', job_id = c.previous_job, previous_job = null from gone g where ` + pendingGuard + `
+	update trapeze.subjects c set state = 'free', job_id = c.previous_job, previous_job = null from gone g where ` + pendingGuard + `
 		and ` + previousExists + `
 ), deleted_guards as (
-	delete from trapeze.current_runs c using gone g where ` + pendingGuard + ` and not ` + previousExists + `
+	delete from trapeze.subjects c using gone g where ` + pendingGuard + ` and not ` + previousExists + `
 )`
 
 const (
 	pendingGuard = `g.state = 'pending' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
-		and c.state = 'running'`
+		and c.state = 'held'`
 	previousExists = `exists (select from trapeze.jobs j where j.id = c.previous_job and j.subject = c.subject offset 0)`
 )
 

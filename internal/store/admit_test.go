@@ -230,7 +230,7 @@ func TestCurrentRunAfterYield(t *testing.T) {
 	}
 	_, err = admin.Cancel(w.ctx(), w.Store, again, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 0)
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects`), 0)
 }
 
 // Within a subject, jobs run by priority, and then in the order in which they became due. A new job never overtakes a waiting one.
@@ -388,7 +388,7 @@ func TestMissedAdmissionPages(t *testing.T) {
 	w.is.NoErr(err)
 	w.waits(about("a"))
 	w.missed(1) // the search has started again
-	w.exec(`truncate trapeze.live, trapeze.current_runs, trapeze.jobs, trapeze.job_events, trapeze.done`)
+	w.exec(`truncate trapeze.live, trapeze.subjects, trapeze.jobs, trapeze.job_events, trapeze.done`)
 }
 
 // Jobs that wait for their subject age, and are counted as waiting, like pending ones.

@@ -43,7 +43,7 @@ func TestClaimAheadJobSelection(t *testing.T) {
 		w.is.Equal(slots, ids[2:3])
 		w.is.Equal(spare, ids[3:])
 		w.exec(`delete from trapeze.live`)
-		w.exec(`delete from trapeze.current_runs`)
+		w.exec(`delete from trapeze.subjects`)
 		w.exec(`delete from trapeze.job_events`)
 		w.exec(`delete from trapeze.jobs`)
 	}

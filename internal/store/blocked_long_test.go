@@ -29,7 +29,7 @@ func (w *world) flood(n int, kind, subject string) {
 		)
 		insert into trapeze.`+into+`, 'default', $2, $3 from made`, n, kind, subject)
 	w.t.Cleanup(func() {
-		w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.current_runs`)
+		w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.subjects`)
 	})
 }
 
@@ -49,7 +49,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 			w.put(about("busy"))
 			w.one(podID) // the subject stays busy from here on
 			block(w)
-			for _, table := range []string{"jobs", "live", "parked", "current_runs", "pods"} {
+			for _, table := range []string{"jobs", "live", "parked", "subjects", "pods"} {
 				w.exec(`vacuum analyze trapeze.` + table)
 			}
 			conn := plantest.Pinned(t, w.Pool())

@@ -31,7 +31,7 @@ func TestAdmissionAmongClosedLanes(t *testing.T) {
 			w.is.Equal(c.Subject, "s")
 			w.exec(`insert into trapeze.parked (id, run_after, event_no, priority, why, lane, kind, subject) `+flood+` from generate_series(1000001, 1000000 + $1::int) g`, n)
 			t.Cleanup(func() {
-				w.exec(`truncate trapeze.parked, trapeze.live, trapeze.jobs, trapeze.job_events, trapeze.done, trapeze.current_runs`)
+				w.exec(`truncate trapeze.parked, trapeze.live, trapeze.jobs, trapeze.job_events, trapeze.done, trapeze.subjects`)
 			})
 			w.exec(`vacuum analyze trapeze.parked`)
 			ids, nulls := "array["+itoa(c.ID)+"]::bigint[]", "array[null::text]"
@@ -39,7 +39,7 @@ func TestAdmissionAmongClosedLanes(t *testing.T) {
 				"pod": "'" + podID + "'", "kinds": "'{k}'", "subjects": "'{s}'", "ids": ids, "fences": "array[" + itoa(c.Fence) + "]::bigint[]", "states": "'{succeeded}'",
 				"outcomes": "'{ok}'", "reasons": "'{ok}'", "results": nulls, "errors": nulls,
 			}
-			pending, free := `update trapeze.live set state = 'pending', pod = null where subject = 's'`, `delete from trapeze.current_runs`
+			pending, free := `update trapeze.live set state = 'pending', pod = null where subject = 's'`, `delete from trapeze.subjects`
 			for name, one := range map[string]struct {
 				sql     *store.Statement
 				before  string

@@ -86,7 +86,7 @@ func TestCurrentRunOfSubject(t *testing.T) {
 	current(0)
 }
 
-// However busy a subject is, it has at most one running row in current_runs. Additional rows are left behind only by admissions that raced, and
+// However busy a subject is, it has at most one held row in subjects. Additional rows are left behind only by admissions that raced, and
 // the next one deletes them. The current run is always a job that has run.
 func TestHotSubjectHistoryRow(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 		default:
 		}
 		counts, err := store.Rows(w.ctx(), w.Store, pgx.RowToStructByPos[struct{ Running, Rest int }],
-			`select count(*) filter (where state = 'running'), count(*) filter (where state <> 'running') from trapeze.current_runs`)
+			`select count(*) filter (where state = 'held'), count(*) filter (where state <> 'held') from trapeze.subjects`)
 		w.is.NoErr(err)
 		running, most = max(running, counts[0].Running), max(most, counts[0].Rest)
 	}
@@ -163,7 +163,7 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 	last, err := view.Current(w.ctx(), w.Store, "k", "s", "")
 	w.is.NoErr(err)
 	w.is.Equal(last.State, job.Succeeded)
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects`), 1)
 }
 
 // An admission that began before its subject's latest run cannot see that run's row, and therefore does not delete it. The subject's next
@@ -174,7 +174,7 @@ func TestAdmissionStartedBeforeLastRun(t *testing.T) {
 	podID := w.pod("a")
 	list := w.waits(about("a"), about("s"), about("s"))
 	rests := func() int {
-		return w.count(`select count(*) from trapeze.current_runs where subject = 's' and state = 'ended'`)
+		return w.count(`select count(*) from trapeze.subjects where subject = 's' and state = 'free'`)
 	}
 	current := func() []int64 {
 		t.Helper()
@@ -199,7 +199,7 @@ func TestAdmissionStartedBeforeLastRun(t *testing.T) {
 	}
 	a, s := store.Key{"k", "a"}, store.Key{"k", "s"}
 	// The early admission has locked the first two jobs, and is waiting for a transaction that has reserved subject a. A more urgent job runs.
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 'running')`)
+	release := w.freeze(`insert into trapeze.subjects values ('k', 'a', -1, 'held')`)
 	early := async(func() (store.Admitted, error) { return w.Admit(context.Background(), []store.Key{s, a}) })
 	w.waiting(1)
 	urgent := w.put(func(n *store.NewJob) { n.Subject, n.Priority = "s", 20 })

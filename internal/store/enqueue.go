@@ -22,7 +22,7 @@ func enqueueStatement(input, place string) *statement {
 
 // enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that are already waiting in the lane go
 // first, so the ahead column holds the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that requests to
-// start on insert costs at most one more probe of live_for_claim for each range, and one of current_runs.
+// start on insert costs at most one more probe of live_for_claim for each range, and one of subjects.
 //
 // enqueueFreeSQL is like enqueueSQL, for jobs that do not request to start on insert and are inserted in one of the host application's
 // transactions. The round trip first pins the plan, because PostgreSQL would otherwise replan every call, and restores the caller's

@@ -81,30 +81,30 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 // endGuards gives the guard of each job in the gone CTE to the first job that is parked for the same subject, and makes that job pending. If there is
 // none, or another transaction has locked its row, the guard is freed. kept is a condition that leaves out jobs that hand over their guard otherwise. Guards of
 // next steps are inserted before: two ends that use each other's subjects could deadlock otherwise. Plan: per job with a subject, one probe of
-// parked_for_subject, parked_pkey and current_runs_of_subject.
+// parked_for_subject, parked_pkey and subjects_by_subject.
 func endGuards(kept string) string {
 	return `heirs as materialized (
 	select w.id as gone, w.kind, w.subject, h.id from gone w cross join lateral ` + lockFirst + ` where w.subject <> ''` + kept + `
 ), inherited as (
-	update trapeze.current_runs c set job_id = h.id, previous_job = h.gone from heirs h
-	where c.kind = h.kind and c.subject = h.subject and c.job_id = h.gone and c.state = 'running'
+	update trapeze.subjects c set job_id = h.id, previous_job = h.gone from heirs h
+	where c.kind = h.kind and c.subject = h.subject and c.job_id = h.gone and c.state = 'held'
 	returning c.kind, c.subject, c.job_id, h.gone
 ), outdated as (
-	delete from trapeze.current_runs c using inherited i where c.kind = i.kind and c.subject = i.subject and c.state = 'ended'
+	delete from trapeze.subjects c using inherited i where c.kind = i.kind and c.subject = i.subject and c.state = 'free'
 ), moved as (
 	delete from trapeze.parked p using inherited i where p.id = i.job_id returning p.*, i.gone
 ), admitted as (
 	insert into trapeze.live (ready_at, state, ` + parkedColumns + `) select run_after, 'pending', ` + parkedColumns + ` from moved
 ), ended_runs as (
-	update trapeze.current_runs c set state = 'ended' from gone w
+	update trapeze.subjects c set state = 'free' from gone w
 	where w.subject <> '' and w.id not in (select gone from heirs)` + kept + `
-		and c.kind = w.kind and c.subject = w.subject and c.job_id = w.id and c.state = 'running'
+		and c.kind = w.kind and c.subject = w.subject and c.job_id = w.id and c.state = 'held'
 )`
 }
 
 // endSQL ends jobs that have no next step. While a backlog is being drained, most jobs have none, and the inserts of [finishSQL] would make
 // up a quarter of their cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan (102
-// µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; a Tid Scan; inserts.
+// µs per job instead of 15.7). Plan: Index Scans on live_pkey, subjects_by_subject; a Tid Scan; inserts.
 //
 // endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts the branches that end. Plan: as
 // endSQL; fan_outs_pkey.
@@ -174,12 +174,12 @@ const (
 		case when l.cancel_requested or e.state <> 'succeeded' then e.undo end as undo, l.fence, l.epoch, l.attempt, l.crashes,
 		l.priority, l.lane, l.kind, l.subject, coalesce(l.started_at, e.started) as started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
 		l.claim_xid`
-	// nextHandedOver gives the parent's guard to a next step with the same kind and subject. Plan: current_runs_of_subject.
+	// nextHandedOver gives the parent's guard to a next step with the same kind and subject. Plan: subjects_by_subject.
 	nextHandedOver = `handed_over as (
-	update trapeze.current_runs c set job_id = p.id, previous_job = p.parent_id
+	update trapeze.subjects c set job_id = p.id, previous_job = p.parent_id
 	from placed p
 	where p.handed and p.place in ('running', 'pending')
-		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
+		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'held'
 )`
 
 	// endDone inserts the gone CTE's rows into done.

@@ -45,7 +45,7 @@ func TestSubjectMutexHandOff(t *testing.T) {
 		w.put(about("s"))
 		w.is.Equal(len(w.claims(podID, 5)), 0) // no other job of the subject runs in between
 	}
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects`), 1)
 	w.end(podID, ending(run))
 	w.is.Equal(len(w.claims(podID, 5)), 1) // now the next job of the subject can run
 }

@@ -27,7 +27,7 @@ func TestGuardsInOppositeOrder(t *testing.T) {
 	}
 	list := w.new(changes...)
 	// Both statements are waiting for the first subject, which another transaction has reserved.
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 'running')`)
+	release := w.freeze(`insert into trapeze.subjects values ('k', 's10', -1, 'held')`)
 	up := async(func() (store.Admitted, error) { return w.Admit(context.Background(), keys) })
 	down := async(func() (map[int64]store.Place, error) { return w.Enqueue(context.Background(), uuid.NewString(), list) })
 	w.waiting(2)
@@ -64,7 +64,7 @@ func TestFinishDeadlockCrossingParents(t *testing.T) {
 	one, two := claims[0], claims[1]
 	toTwo := endingWith(one, w.new(then(one, about("S2")))[0])
 	toOne := endingWith(two, w.new(then(two, about("S1")))[0])
-	release := w.freeze(`select from trapeze.current_runs for update`)
+	release := w.freeze(`select from trapeze.subjects for update`)
 	finish := func(e store.Ending) func() (map[int64]store.Ended, error) {
 		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, []store.Ending{e}) })
 	}
@@ -91,7 +91,7 @@ func TestFinishDeadlockSameSubjects(t *testing.T) {
 		return []store.Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
 	}
 	b1, b2 := batch(c[0], c[1], "m", "n"), batch(c[2], c[3], "n", "m")
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 'm', -1, 'running')`)
+	release := w.freeze(`insert into trapeze.subjects values ('k', 'm', -1, 'held')`)
 	finish := func(list []store.Ending) func() (map[int64]store.Ended, error) {
 		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, list) })
 	}
@@ -202,7 +202,7 @@ func TestFinishDeadlockBranchesAndGuards(t *testing.T) {
 	}
 	b1 := []store.Ending{to(c[2], "m"), to(c[3], "n"), branchEnding(c[0], job.Succeeded)}
 	b2 := []store.Ending{branchEnding(c[1], job.Succeeded), to(c[4], "m")}
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 'n', -1, 'running')`)
+	release := w.freeze(`insert into trapeze.subjects values ('k', 'n', -1, 'held')`)
 	finish := func(list []store.Ending) func() (map[int64]store.Ended, error) {
 		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, list) })
 	}

@@ -174,15 +174,15 @@ func TestSubjectCleanup(t *testing.T) {
 	w.put(about("busy"), about("lost"))
 	claims := w.claims(podID, 2)
 	w.is.Equal(len(claims), 2)
-	w.exec(`insert into trapeze.current_runs (kind, subject, job_id, state) values ('k', 'stray', 1, 'running')`)
+	w.exec(`insert into trapeze.subjects (kind, subject, job_id, state) values ('k', 'stray', 1, 'held')`)
 	ended, err := upkeep.ReconcileRuns(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
 	w.is.Equal(ended, []upkeep.StrayRun{{Kind: "k", Subject: "stray", JobID: 1}})
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 2)
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects where state = 'held'`), 2)
 	for _, c := range claims {
 		w.end(podID, ending(c))
 	}
-	w.exec(`delete from trapeze.current_runs where subject = 'stray'`)
+	w.exec(`delete from trapeze.subjects where subject = 'stray'`)
 }
 
 func TestGrantedSlotsReconciliation(t *testing.T) {

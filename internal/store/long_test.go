@@ -57,7 +57,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	w.exec(`insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
 		select g, 'retry', now() - interval '1 s' * g, 1, 10, 'default', 'k', '' from generate_series(2 * $1::int + 1, 2 * $1::int + $1::int / 10) g`, n)
 	w.exec(`delete from trapeze.jobs where id > 2 * $1::int + $1::int / 10 and id <= 3 * $1::int`, n)
-	for _, table := range []string{"jobs", "live", "done", "parked", "current_runs", "pods", "job_events"} {
+	for _, table := range []string{"jobs", "live", "done", "parked", "subjects", "pods", "job_events"} {
 		w.exec(`vacuum analyze trapeze.` + table)
 	}
 	conn := plantest.Pinned(t, w.Pool())
@@ -79,6 +79,6 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 			found[name] = plantest.Read(t, plan)
 		}
 	}
-	w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.current_runs`)
+	w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.subjects`)
 	return found
 }

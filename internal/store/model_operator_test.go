@@ -252,7 +252,7 @@ func (m *model) Forget(state job.State) (n int, drops bool) {
 	}
 	drops = len(awaited) == 0
 	for _, j := range m.pick(func(j *modelJob) bool { return j.old && j.state == state && !awaited[j.ID] }) {
-		if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID && r.state == "ended" {
+		if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID && r.state == "free" {
 			delete(m.runs, j.key())
 		}
 		delete(m.jobs, j.ID)

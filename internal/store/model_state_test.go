@@ -16,7 +16,7 @@ import (
 type model struct {
 	now     int64 // the clock, which advances by one tick per operation
 	jobs    map[int64]*modelJob
-	runs    map[store.Key]modelRun   // as in the current_runs table
+	runs    map[store.Key]modelRun   // as in the subjects table
 	keys    map[store.Key]int64      // as in the unique_keys table, by kind and key
 	cancels map[job.Lease]job.Reason // as in the cancel_requests table
 	pods    map[string]*modelPod
@@ -139,7 +139,7 @@ func (m *model) held(l job.Lease) *modelJob {
 func (m *model) open(podID string) bool { p := m.pods[podID]; return p != nil && !p.closed }
 
 // busy reports whether a job holds the guard of this kind and subject.
-func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
+func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "held" }
 
 // waitingFor returns the parked jobs that wait for a subject, the most urgent first.
 func (m *model) waitingFor(k store.Key) []*modelJob {
@@ -154,7 +154,7 @@ func (m *model) laneOpen(j *modelJob) bool { l := m.lanes[j.Lane]; return l.Enab
 // current returns the latest run of a subject, or 0.
 func (m *model) current(k store.Key) int64 {
 	r := m.runs[k]
-	if j := m.jobs[r.job]; r.state == "running" && !(j != nil && j.runs()) {
+	if j := m.jobs[r.job]; r.state == "held" && !(j != nil && j.runs()) {
 		return r.previous
 	}
 	return r.job
@@ -192,14 +192,14 @@ func (m *model) podEvent(podID, event, level, text string) {
 // guard gives a subject's guard to a job that becomes pending.
 func (m *model) guard(j *modelJob) {
 	if j.Subject != "" {
-		m.runs[j.key()] = modelRun{j.ID, "running", m.runs[j.key()].job}
+		m.runs[j.key()] = modelRun{j.ID, "held", m.runs[j.key()].job}
 	}
 }
 
 // rest frees the subject of a job that is no longer running. The row still points to the latest run.
 func (m *model) rest(j *modelJob) {
 	if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID {
-		r.state = "ended"
+		r.state = "free"
 		m.runs[j.key()] = r
 	}
 }
@@ -209,7 +209,7 @@ func (m *model) release(j *modelJob) {
 	switch r := m.runs[j.key()]; {
 	case j.Subject == "":
 	case m.jobs[r.previous] != nil:
-		m.runs[j.key()] = modelRun{job: r.previous, state: "ended"}
+		m.runs[j.key()] = modelRun{job: r.previous, state: "free"}
 	default:
 		delete(m.runs, j.key())
 	}

@@ -26,7 +26,7 @@ union all select json_build_array('live', lane, row_number() over (partition by 
 	id, isolated, unique_while, writes, ready_at = 'epoch')::text from trapeze.live
 union all select json_build_array('parked', row_number() over (order by run_after, id), id, why, isolated, unique_while)::text
 from trapeze.parked
-union all select json_build_array('run', kind, subject, job_id, state, previous_job)::text from trapeze.current_runs
+union all select json_build_array('run', kind, subject, job_id, state, previous_job)::text from trapeze.subjects
 union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
 union all select json_build_array('cancel', job_id, fence, pod, reason)::text from trapeze.cancel_requests
 union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
@@ -48,8 +48,8 @@ const brokenRulesSQL = `
 select 'a job is in exactly one of live, parked and done' as rule, j.id from trapeze.jobs j
 where (select count(*) from (select id from trapeze.live union all select id from trapeze.parked union all select id from trapeze.done) p where p.id = j.id) <> 1
 union all select 'a live job with a subject holds its guard', l.id from trapeze.live l where l.subject <> '' and not exists (
-	select from trapeze.current_runs c where c.kind = l.kind and c.subject = l.subject and c.job_id = l.id and c.state = 'running')
-union all select 'the job of a guard is live', c.job_id from trapeze.current_runs c where c.state = 'running' and not exists (
+	select from trapeze.subjects c where c.kind = l.kind and c.subject = l.subject and c.job_id = l.id and c.state = 'held')
+union all select 'the job of a guard is live', c.job_id from trapeze.subjects c where c.state = 'held' and not exists (
 	select from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject)
 union all select 'only a job with a subject waits for it', p.id from trapeze.parked p where p.why = 'subject' and p.subject = ''`
 

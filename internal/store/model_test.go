@@ -107,7 +107,7 @@ func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 	t.Helper()
 	_, err := pool.Exec(context.Background(), `
 		delete from trapeze.jobs; delete from trapeze.live; delete from trapeze.parked; delete from trapeze.done;
-		delete from trapeze.current_runs; delete from trapeze.unique_keys; delete from trapeze.submissions;
+		delete from trapeze.subjects; delete from trapeze.unique_keys; delete from trapeze.submissions;
 		delete from trapeze.job_progress; delete from trapeze.cancel_requests; delete from trapeze.pods;
 		delete from trapeze.job_events; delete from trapeze.lanes; update trapeze.admission set kind = '', subject = ''; update trapeze.queue_state set paused = false;
 		insert into trapeze.lanes (name) values ('default'), ('side')`)
@@ -220,7 +220,7 @@ func (b *bench) settle() {
 	if left := b.m.pick(func(j *modelJob) bool { return !j.done() }); len(left) > 0 {
 		b.t.Fatalf("job %d can never end: it is %s in %s", left[0].ID, left[0].state, left[0].place)
 	}
-	if len(b.m.keys) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(b.m.runs)), func(r modelRun) bool { return r.state == "running" }) {
+	if len(b.m.keys) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(b.m.runs)), func(r modelRun) bool { return r.state == "held" }) {
 		b.t.Fatalf("keys or subjects are taken without a job: %v %v", b.m.keys, b.m.runs)
 	}
 }

@@ -37,7 +37,7 @@ func (m *model) Finish(podID string, list []store.Ending) map[int64]store.Ended 
 			continue // the next step takes over the guard
 		}
 		if first := m.firstWaiting(j.key()); j.Subject != "" && first != nil {
-			m.runs[j.key()] = modelRun{first.ID, "running", j.ID}
+			m.runs[j.key()] = modelRun{first.ID, "held", j.ID}
 			first.place, first.why = "live", ""
 			end := ended[e.ID]
 			end.Heir = &store.AdmittedJob{Kind: first.Kind, Lane: first.Lane, Priority: first.Priority}

@@ -97,7 +97,7 @@ const placeWaiting = `placed as materialized (
 ), ` + placeRows
 
 // mayStart returns the query that decides, for each row of the input_jobs CTE, whether it may be pending and whether it can start on insert.
-// Plan: one probe each of current_runs_one_running and parked_for_subject for each row with a subject, and of pods and live_for_claim for
+// Plan: one probe each of subjects_one_guard and parked_for_subject for each row with a subject, and of pods and live_for_claim for
 // each row that requests to start.
 func mayStart(ahead string) string {
 	return `w.*, w.delay_ms = 0 and not w.approval and (w.subject = ''

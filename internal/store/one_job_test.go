@@ -38,7 +38,7 @@ func (c scene) rows(t *testing.T, tx pgx.Tx) (podID string) {
 	subject, while := "", (*string)(nil)
 	if c.subject {
 		subject = "s"
-		run(true, `insert into trapeze.current_runs values ('k', 's', $1, 'running')`, oneID)
+		run(true, `insert into trapeze.subjects values ('k', 's', $1, 'held')`, oneID)
 	}
 	if c.unique {
 		while = Some("active")
@@ -99,7 +99,7 @@ func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows str
 // everyRowSQL returns all rows of the tables to which the statements write, as a single string.
 var everyRowSQL = func() string {
 	var tables []string
-	for _, table := range []string{"jobs", "live", "done", "parked", "job_event", "pipelines", "current_runs", "unique_keys"} {
+	for _, table := range []string{"jobs", "live", "done", "parked", "job_event", "pipelines", "subjects", "unique_keys"} {
 		tables = append(tables, fmt.Sprintf(`'%s: ' || (select coalesce(json_agg(r order by r::text), '[]')::text from trapeze.%[1]s r)`, table))
 	}
 	return "select " + strings.Join(tables, " || e'\\n' || ")

@@ -12,7 +12,7 @@ import (
 
 // parkSQL ends a claim and moves the job to parked until it becomes due. A retry uses up the attempt. A snooze gives it back, and is
 // counted in job_progress. A job whose cancel request was committed does not match, because cancelling takes precedence over retrying.
-// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; a retry does not touch job_progress.
+// Plan: Index Scan on live_pkey and subjects_by_subject, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
 	delete from trapeze.live where id = @id and fence = @fence and pod = @pod and not cancel_requested
@@ -28,8 +28,8 @@ with gone as (
 	insert into trapeze.job_progress (id, snoozes) select id, @times::int from gone where @times::int > 0
 	on conflict (id) do update set snoozes = excluded.snoozes
 ), ended_run as (
-	update trapeze.current_runs c set state = 'ended' from gone g
-	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
+	update trapeze.subjects c set state = 'free' from gone g
+	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
 ), event as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, actor, level, message,
 		fields)
@@ -73,7 +73,7 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 // promoteSQL makes due parked jobs pending, in the order in which they became due. Their ready_at is set to their due time, so that they keep
 // their position even if they are promoted late. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
 // subject; its row is replaced, so that an admission that has skipped the locked row finds the new one. Plan: Index Scan on
-// parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of current_runs_one_running and parked_for_subject.
+// parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of subjects_one_guard and parked_for_subject.
 var promoteSQL = newStatement(`
 with due as materialized (
 	select p.id, p.kind, p.subject, p.priority, p.run_after from trapeze.parked p

@@ -23,7 +23,7 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 	w.is.True(time.Until(due) > 59*time.Minute)
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Attempt, j.Pod == nil, j.Progress == nil}, []any{job.Pending, job.Reason("snooze"), 0, true, true})
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects where state = 'held'`), 0) // its subject is free
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
 	c = w.one(b)

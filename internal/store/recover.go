@@ -133,10 +133,10 @@ const (
 )`
 
 	// recoverRuns frees the guards of the jobs in the gone CTE. A job in the again CTE keeps its guard, although another job may have to precede
-	// it now. Plan: current_runs_of_subject.
+	// it now. Plan: subjects_by_subject.
 	recoverRuns = `ended_runs as (
-	update trapeze.current_runs c set state = 'ended' from gone g
-	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
+	update trapeze.subjects c set state = 'free' from gone g
+	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
 )`
 
 	// recoverEvents writes the events for the jobs in the again and gone CTEs.

@@ -21,7 +21,7 @@ func TestRecoveredJobWithSubject(t *testing.T) {
 	w.is.Equal(first(w.dies(a, b)), 1)
 	w.is.Equal(w.at(id).State, job.Pending)
 	again := w.one(b)
-	w.is.Equal(again.ID, id) // the row of the job's previous run in current_runs does not block the new claim
+	w.is.Equal(again.ID, id) // the row of the job's previous run in subjects does not block the new claim
 	w.is.Equal(again.Fence, old.Fence+1)
 	_, ok := w.end(a, ending(old))
 	w.is.True(!ok) // the former owner is rejected

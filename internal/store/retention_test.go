@@ -98,7 +98,7 @@ func TestForgetOldDays(t *testing.T) {
 	w.is.Equal(w.at(young[0]).State, job.Succeeded)   // a more recent job is kept
 	w.is.Equal(w.at(failed[0]).State, job.Failed)     // a job with a different retention is kept
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1) // the row of subject s is deleted, but not that of t
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects`), 1) // the row of subject s is deleted, but not that of t
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)

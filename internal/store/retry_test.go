@@ -181,7 +181,7 @@ func TestRetentionDuringReads(t *testing.T) {
 	w.age(waits)
 	forget()
 	forget() // the first call still keeps rows that other jobs needed
-	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "current_runs", "unique_keys"} {
+	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "subjects", "unique_keys"} {
 		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // no rows are left
 	}
 }

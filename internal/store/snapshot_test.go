@@ -89,7 +89,7 @@ func TestFinishSnapshotSubjectTaken(t *testing.T) {
 	w.put(plain)
 	c := w.one(a)
 	child := w.new(then(c, about("s")))[0]
-	release := w.freeze(`insert into trapeze.current_runs values ('k', 's', -1, 'running')`)
+	release := w.freeze(`insert into trapeze.subjects values ('k', 's', -1, 'held')`)
 	finish := async(func() (map[int64]store.Ended, error) {
 		return w.Finish(context.Background(), a, []store.Ending{endingWith(c, child)})
 	})
@@ -99,7 +99,7 @@ func TestFinishSnapshotSubjectTaken(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(ended[c.ID], store.Ended{State: job.Succeeded})
 	w.is.Equal(w.at(child.ID).State, job.Pending)
-	w.exec(`delete from trapeze.current_runs where job_id = -1`)
+	w.exec(`delete from trapeze.subjects where job_id = -1`)
 }
 
 // fiveOf returns the arguments for claiming five jobs.

@@ -41,7 +41,7 @@ func TestStopDuringPriorityChange(t *testing.T) {
 		w.is.True(errors.Is(err, job.ErrNotQueued) || errors.Is(err, job.ErrAlreadyTerminal))
 		_, err = claimed()
 		w.is.NoErr(err)
-		if n := w.count(`select count(*) from trapeze.current_runs where state = 'running'`); n > 0 {
+		if n := w.count(`select count(*) from trapeze.subjects where state = 'held'`); n > 0 {
 			t.Fatalf("round %d: the subject of a stopped job is still taken", i)
 		}
 	}

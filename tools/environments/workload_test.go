@@ -315,7 +315,7 @@ func (w *world) check() {
 		{"chains of other lengths", `select abs(count(*) - 4) + abs(count(*) filter (where step = 3) - 1) from trapeze.jobs where kind = 'link'`},
 		{"steps of declared chains, less five", `select abs(count(*) - 4) from trapeze.jobs where kind = 'plain'`},
 		{"notices of failures, less one", `select abs(count(*) - 1) from trapeze.jobs j join trapeze.jobs f on f.id = j.parent_id where f.kind = 'fails'`},
-		{"subjects that still run", "select count(*) from trapeze.current_runs where state = 'running'"},
+		{"subjects that still run", "select count(*) from trapeze.subjects where state = 'held'"},
 		{"jobs in two places", `select count(*) from (select id from (select id from trapeze.live union all select id from trapeze.parked
 			union all select id from trapeze.done) p group by id having count(*) > 1) s`},
 	} {

@@ -79,7 +79,7 @@ const (
 		union all select l.id, format('job %s runs under a pod that is closed', l.id)
 		from trapeze.live l join trapeze.pods p on p.id = l.pod where p.closed_at is not null
 		union all select job_id, format('%s/%s still has a current run: job %s', kind, subject, job_id)
-		from trapeze.current_runs where state = 'running'`
+		from trapeze.subjects where state = 'held'`
 )
 
 // check reads the whole database and reports every violation.

@@ -174,7 +174,7 @@ func (w *world) left() string {
 		union all select format('pipelines in the database: %s', count(*)) from trapeze.jobs where step = 0
 		union all select format('  %s %s, fence %s, pod %s: %s', e.job, e.at, e.fence, e.pod, e.event)
 			from trapeze.job_event e where e.job in (select id from trapeze.live union select id from trapeze.parked)
-		union all select format('current run of %s/%s: job %s', kind, subject, job_id) from trapeze.current_runs where state = 'running'`)
+		union all select format('current run of %s/%s: job %s', kind, subject, job_id) from trapeze.subjects where state = 'held'`)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	text := fmt.Sprint(err)
 	for _, l := range lines {

@@ -16,9 +16,9 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const assumedTables = `
 create table waiting (id int primary key, why text);
 create table guards (subject text, job int, state text);
-create unique index on guards (subject) where state = 'running';
+create unique index on guards (subject) where state = 'held';
 insert into waiting values (1, 'scheduled'), (2, 'subject'), (3, 'subject');
-insert into guards values ('s', 9, 'running')`
+insert into guards values ('s', 9, 'held')`
 
 func TestInsertWaitsForWriters(t *testing.T) {
 	is := is.New(t)
@@ -29,9 +29,9 @@ func TestInsertWaitsForWriters(t *testing.T) {
 	}{
 		{`select from guards where subject = 's' for update`, "s", false},
 		{`update guards set job = 8 where subject = 's'`, "s", true},
-		{`update guards set state = 'ended' where subject = 's'`, "s", true},
+		{`update guards set state = 'free' where subject = 's'`, "s", true},
 		{`delete from guards where subject = 's'`, "s", true},
-		{`insert into guards values ('new', 1, 'running')`, "new", true},
+		{`insert into guards values ('new', 1, 'held')`, "new", true},
 	} {
 		other := begin(t, pool)
 		_, err := other.Exec(t.Context(), c.held)
@@ -39,7 +39,7 @@ func TestInsertWaitsForWriters(t *testing.T) {
 		tx := begin(t, pool)
 		_, err = tx.Exec(t.Context(), `set local lock_timeout = '100ms'`)
 		is.NoErr(err)
-		_, err = tx.Exec(t.Context(), `insert into guards values ($1, 1, 'running') on conflict (subject) where state = 'running' do nothing`, c.subject)
+		_, err = tx.Exec(t.Context(), `insert into guards values ($1, 1, 'held') on conflict (subject) where state = 'held' do nothing`, c.subject)
 		is.Equal(err != nil, c.waits) // an insert waits for a transaction that has written the key, and not for one that has locked it
 		is.NoErr(tx.Rollback(t.Context()))
 		is.NoErr(other.Rollback(t.Context()))

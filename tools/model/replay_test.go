@@ -25,7 +25,7 @@ create function pause() returns trigger language plpgsql as $$ begin
 	perform pg_advisory_xact_lock_shared(current_setting('replay.lock', true)::bigint);
 	return null;
 end $$;
-create trigger pause after insert or update or delete on trapeze.current_runs for each statement execute function pause()`
+create trigger pause after insert or update or delete on trapeze.subjects for each statement execute function pause()`
 
 type replay struct {
 	*store.Store
@@ -140,7 +140,7 @@ func (r *replay) parked() { _, err := r.AdmitNext(r.t.Context(), key...); r.is.N
 func (r *replay) holds(ids ...int64) {
 	r.t.Helper()
 	r.is.Equal(fmt.Sprint(pgtest.Column[int64](r.t, r.pool, `select id from trapeze.live where state = 'pending'`)), fmt.Sprint(ids))
-	r.is.Equal(fmt.Sprint(pgtest.Column[int64](r.t, r.pool, `select job_id from trapeze.current_runs where state = 'running'`)), fmt.Sprint(ids))
+	r.is.Equal(fmt.Sprint(pgtest.Column[int64](r.t, r.pool, `select job_id from trapeze.subjects where state = 'held'`)), fmt.Sprint(ids))
 }
 
 func TestReplayEndWithHeir(t *testing.T) {
@@ -187,17 +187,17 @@ func TestReplayAdmissionWithoutGuard(t *testing.T) {
 	list := r.submit(r.job(0), r.job(0))
 	tx := begin(t, r.pool)
 	_, err := tx.Exec(t.Context(), `with gone as (delete from trapeze.live where id = $1)
-		update trapeze.current_runs set state = 'ended' where job_id = $1`, list[0])
+		update trapeze.subjects set state = 'free' where job_id = $1`, list[0])
 	r.is.NoErr(err)
 	r.is.NoErr(tx.Commit(t.Context()))
 	taken := begin(t, r.pool) // a submission that takes the guard
-	_, err = taken.Exec(t.Context(), `insert into trapeze.current_runs (kind, subject, job_id, state) values ('k', 's', -1, 'running')`)
+	_, err = taken.Exec(t.Context(), `insert into trapeze.subjects (kind, subject, job_id, state) values ('k', 's', -1, 'held')`)
 	r.is.NoErr(err)
 	process, release := r.pauses()
 	admitted := r.waits(0, func() error { return freed(process) })
 	r.is.NoErr(taken.Commit(t.Context()))
 	r.waiting(r.locks)
-	_, err = r.pool.Exec(t.Context(), `delete from trapeze.current_runs where job_id = -1`)
+	_, err = r.pool.Exec(t.Context(), `delete from trapeze.subjects where job_id = -1`)
 	r.is.NoErr(err)
 	r.is.NoErr(freed(r.Store)) // after the end of the other job; the first admission has locked the parked job
 	r.holds()

@@ -69,7 +69,7 @@ func oppositeLocks(s *injection) error {
 	lock := func(c *pgx.Conn) error {
 		return pgx.BeginFunc(s.ctx, c, func(tx pgx.Tx) error {
 			for _, sql := range []string{
-				`select job_id from trapeze.current_runs where state = 'running' order by kind desc, subject desc limit 3 for update`,
+				`select job_id from trapeze.subjects where state = 'held' order by kind desc, subject desc limit 3 for update`,
 				`select id from trapeze.live where state = 'running' order by id desc limit 3 for update`,
 				`select id from trapeze.live where state = 'running' order by id limit 3 for update`,
 			} {

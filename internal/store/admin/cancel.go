@@ -38,9 +38,9 @@ with held as materialized (
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, pod, event_no + 1, epoch,
 		attempt, crashes, priority, lane, started_at, claim_xid from gone
 ), ` + store.FreeKeys + `, ended_run as (
-	update trapeze.current_runs c set state = 'ended' from gone g
+	update trapeze.subjects c set state = 'free' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
-		and c.state = 'running'
+		and c.state = 'held'
 ), ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, actor)
 	select id, event_no, fence, null::uuid, 'running', 'running', 'job.cancel_requested', $3 from asked

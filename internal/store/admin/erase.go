@@ -68,7 +68,7 @@ select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_
 
 // eraseSQL removes the data of jobs that have ended. It keeps their rows, with the kind, state and times, because their pipelines' counts
 // depend on those rows. erased_at prevents a retry. The jobs' keys are released. Plan: primary key lookups, the id index of done, job_events_of_job,
-// unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds only one day of rows.
+// unique_keys_of_job, subjects_by_subject; one pass over submissions, which holds only one day of rows.
 const eraseSQL = `
 with erased as (
 	update trapeze.jobs set args = '{}', planned = null, subject = '', unique_key = null, traceparent = null, erased_at = now()
@@ -91,8 +91,8 @@ with erased as (
 ), answers as (
 	delete from trapeze.submissions where job_id = any($1::bigint[])
 ), runs as (
-	delete from trapeze.current_runs c using trapeze.jobs j
-	where j.id = any($1::bigint[]) and j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = j.id and c.state = 'ended'
+	delete from trapeze.subjects c using trapeze.jobs j
+	where j.id = any($1::bigint[]) and j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = j.id and c.state = 'free'
 ), names as (
 	update trapeze.pipelines set name = '' where id = any($1::bigint[])
 ), history as (

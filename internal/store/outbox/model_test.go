@@ -382,7 +382,7 @@ func (h *history) check() {
 			h.t.Errorf("job %d has the result of %s, but %s executed epoch %d", id, by, h.executed[epoch{id, fence / fencesPerEpoch}], fence/fencesPerEpoch)
 		}
 	}
-	for _, rest := range []string{`trapeze.outbox`, `trapeze.live`, `trapeze.current_runs where state = 'running'`} {
+	for _, rest := range []string{`trapeze.outbox`, `trapeze.live`, `trapeze.subjects where state = 'held'`} {
 		if n := h.count(`select count(*) from ` + rest); n != 0 {
 			h.t.Errorf("%d rows are left in %s", n, rest)
 		}

@@ -85,8 +85,8 @@ func Prepare(t *testing.T, url string, statements map[string]string) {
 // whole matches scans of a growing table in which no index condition limits where the scan starts. It also matches bitmap scans of such
 // tables, because they collect all rows before returning the first one, and scans of an index of live that has no condition on the index's
 // first column.
-var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_occurrences|stats)\b` +
-	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_occurrences|stats)\b.*\n +[^I ].*` +
+var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|subjects|fan_outs|parts|schedule_occurrences|stats)\b` +
+	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|subjects|fan_outs|parts|schedule_occurrences|stats)\b.*\n +[^I ].*` +
 	`|using live_for_\w+ on .*\n +Index Cond: \(id .*`)
 
 // NotWhole reports any full table scan in a query plan.
@@ -317,7 +317,7 @@ func FillUnanalyzed(t testing.TB, pool *pgxpool.Pool, n int) {
 	fill(n)
 	pgtest.Exec(t, pool, `delete from trapeze.live`)
 	pgtest.Exec(t, pool, `delete from trapeze.parked`)
-	for _, table := range []string{"live", "parked", "job_progress", "fan_outs", "current_runs"} {
+	for _, table := range []string{"live", "parked", "job_progress", "fan_outs", "subjects"} {
 		pgtest.Exec(t, pool, `alter table trapeze.`+table+` set (autovacuum_enabled = false)`)
 		pgtest.Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
 	}

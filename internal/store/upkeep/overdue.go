@@ -64,9 +64,9 @@ with aged as materialized (
 	select id, ends, 'error', why, error, class, fence, pod, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		claim_xid from gone
 ), ` + store.FreeKeys + `, ended_runs as (
-	update trapeze.current_runs c set state = 'ended' from gone g
+	update trapeze.subjects c set state = 'free' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
-		and c.state = 'running'
+		and c.state = 'held'
 ), ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, pod, case state when 'parked' then 'pending' else state end, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone

@@ -62,8 +62,8 @@ with ended as materialized (
 ), keys as (
 	delete from trapeze.unique_keys k using gone b where k.job_id = b.id
 ), runs as (
-	delete from trapeze.current_runs c using gone b join trapeze.jobs j on j.id = b.id
-	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
+	delete from trapeze.subjects c using gone b join trapeze.jobs j on j.id = b.id
+	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'free'
 )
 select count(*) from ended where awaited`
 

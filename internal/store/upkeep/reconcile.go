@@ -133,13 +133,13 @@ const (
 	// strayRunsSQL locks at most $1 guards whose jobs are neither pending nor running. Each such guard would block all jobs of its subject
 	// indefinitely. endStraySQL, which sees everything committed before the locks were taken, frees the guards. Every statement changes the
 	// job and its guard together, so such guards exist only after rows were changed manually. Plan: one pass over
-	// current_runs_one_running; live_pkey.
+	// subjects_one_guard; live_pkey.
 	strayRunsSQL = `
-select c.kind, c.subject, c.job_id from trapeze.current_runs c
-where c.state = 'running' and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null
+select c.kind, c.subject, c.job_id from trapeze.subjects c
+where c.state = 'held' and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null
 order by c.kind, c.subject limit $1 for update of c skip locked`
 	endStraySQL = `
-update trapeze.current_runs c set state = 'ended' where c.kind = $1 and c.subject = $2 and c.job_id = $3 and c.state = 'running'
+update trapeze.subjects c set state = 'free' where c.kind = $1 and c.subject = $2 and c.job_id = $3 and c.state = 'held'
 	and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null`
 )
 

@@ -38,7 +38,7 @@ where c.relkind = 'r' and c.relname = any($3::text[]) and (v.dead or v.changed)
 order by 1`
 
 // hotTables are small tables that are read or written for every job. Vacuuming one of them takes milliseconds.
-var hotTables = []string{"live", "parked", "current_runs", "pods", "lanes", "slot_grants", "job_progress", "unique_keys", "cancel_requests", "outbox",
+var hotTables = []string{"live", "parked", "subjects", "pods", "lanes", "slot_grants", "job_progress", "unique_keys", "cancel_requests", "outbox",
 	"submissions", "fan_outs", "maintenance"}
 
 // Behind is a table on which autovacuum has fallen behind.

@@ -14,7 +14,7 @@ import (
 )
 
 // standingSQL reads everything that may keep a waiting job from running: the job's row, its lane, the queue state and the pods. Plan:
-// live_pkey, parked_pkey, current_runs_one_running and other primary keys; pods is small.
+// live_pkey, parked_pkey, subjects_one_guard and other primary keys; pods is small.
 const standingSQL = `
 with j as (
 	select l.id, '' as why, null::timestamptz as run_after, l.lane, l.kind, l.subject, l.isolated from trapeze.live l where l.id = $1 and l.state = 'pending'
@@ -33,8 +33,8 @@ cross join lateral (
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
 left join lateral (
-	select c.job_id, (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) as runs from trapeze.current_runs c
-	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'running' limit 1
+	select c.job_id, (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) as runs from trapeze.subjects c
+	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'held' limit 1
 ) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
 

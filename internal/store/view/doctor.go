@@ -146,7 +146,7 @@ cross join lateral (
 		max(option_value) filter (where option_name = 'autovacuum_enabled') as enabled
 	from pg_options_to_table(c.reloptions)
 ) o
-where c.relkind = 'r' and (c.relname in ('live', 'parked', 'jobs', 'current_runs', 'job_progress', 'pods') or starts_with(c.relname, 'done_'))
+where c.relkind = 'r' and (c.relname in ('live', 'parked', 'jobs', 'subjects', 'job_progress', 'pods') or starts_with(c.relname, 'done_'))
 order by 1`
 
 // Table describes the state of a table.

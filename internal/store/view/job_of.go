@@ -12,7 +12,7 @@ package view
 // let a job end days before it was created, the last lookup finds it by reading all days.
 const jobOf = `(
 	select j.id, j.kind, p.lane, j.subject, p.state,
-		coalesce((select true from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and j.id = ` + latestRun + ` limit 1), false) as is_current,
+		coalesce((select true from trapeze.subjects c where c.kind = j.kind and c.subject = j.subject and j.id = ` + latestRun + ` limit 1), false) as is_current,
 		p.priority, p.attempt, j.max_attempts, p.crashes, p.fence, p.epoch, p.pod, j.pipeline_id, j.parent_id, j.step,
 		j.args, j.planned, p.result, p.outcome, p.reason, p.error,
 		coalesce(g.done, f.branches - f.open) as progress_done, coalesce(g.total, f.branches) as progress_total,

@@ -410,11 +410,11 @@ func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gon
 	return over, gone, nil
 }
 
-// currentJobsSQL lists the current runs of all subjects, newest first, from current_runs. If $15 is not null, it lists only the runs of
+// currentJobsSQL lists the current runs of all subjects, newest first, from subjects. If $15 is not null, it lists only the runs of
 // that submitter. currentRunSQL reads the current runs of a single subject. While a job with a subject is running, both statements skip the
 // rows that racing admissions left for the subject's earlier runs. See TestAdmissionStartedBeforeLastRun. The offset 0
-// prevents the planner from walking over all jobs. Plan: current_runs_of_subject, or one pass over current_runs, which has one or two rows
-// per subject. For each row, jobs_pkey and, unless the job is running, current_runs_one_running; a sort; the view for the listed jobs, or
+// prevents the planner from walking over all jobs. Plan: subjects_by_subject, or one pass over subjects, which has one or two rows
+// per subject. For each row, jobs_pkey and, unless the job is running, subjects_one_guard; a sort; the view for the listed jobs, or
 // for all of them if the filter has a state, a lane or an error.
 const (
 	currentJobsSQL = currentRunsHead + `($2::text is null or c.kind = $2) and ($4::text is null or c.subject = $4)` + currentRunsTail
@@ -422,14 +422,14 @@ const (
 
 	currentRunsHead = `
 select ` + jobColumns + ` from unnest(array(
-	select j.id from trapeze.current_runs c cross join lateral (select * from trapeze.jobs where id = ` + latestRun + ` offset 0) j
+	select j.id from trapeze.subjects c cross join lateral (select * from trapeze.jobs where id = ` + latestRun + ` offset 0) j
 	where `
 	currentRunsTail = ` and ($5::bigint is null or j.pipeline_id = $5)
 		and ($6::bigint is null or j.parent_id = $6) and ($7::timestamptz is null or j.created_at >= $7)
 		and ($8::timestamptz is null or (j.created_at, j.id) < ($8, $9::bigint)) and ($11 or j.group_id is null)
 		and ($15::text is null or j.submitter = $15 and j.submitter <> '')
-		and (c.state = 'running' or not exists (select from trapeze.current_runs r
-			where r.kind = c.kind and r.subject = c.subject and r.state = 'running'
+		and (c.state = 'held' or not exists (select from trapeze.subjects r
+			where r.kind = c.kind and r.subject = c.subject and r.state = 'held'
 			and (select true from trapeze.live l where l.id = r.job_id and l.state = 'running' limit 1) offset 0))
 	order by j.created_at desc, j.id desc limit case when coalesce($3::text, $12::text, $13::text, $14::text) is null
 		and $1::text[] is null then $10::bigint end
@@ -438,13 +438,13 @@ where ($1 is null or state = any($1)) and ($3 is null or lane = $3) and ($12 is 
 	and ($13 is null or error_class = $13) and ($14 is null or error_code = $14)` + jobsOrdered
 )
 
-// latestRun is the id of the latest run of row c of current_runs: the job that holds the guard if it is running, or has ended; otherwise
+// latestRun is the id of the latest run of row c of subjects: the job that holds the guard if it is running, or has ended; otherwise
 // the job before it.
-const latestRun = `case when c.state = 'ended' or (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1)
+const latestRun = `case when c.state = 'free' or (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1)
 		then c.job_id else c.previous_job end`
 
-// namedRunSQL reports whether current_runs contains a run of a subject. Plan: current_runs_of_subject.
-const namedRunSQL = `select true from trapeze.current_runs c where c.kind = $1 and c.subject = $2 limit 1`
+// namedRunSQL reports whether subjects contains a run of a subject. Plan: subjects_by_subject.
+const namedRunSQL = `select true from trapeze.subjects c where c.kind = $1 and c.subject = $2 limit 1`
 
 // currentJobs reads a page of current runs. If the newest run for a subject was deleted or pruned, it returns the subject's newest finished
 // run that still exists.

@@ -42,10 +42,10 @@ func TestCurrentRunWithoutHistory(t *testing.T) {
 			select g, 'k', 'default', case g when 1 then 's' when 2 then 'other' else '' end, '{}', g from generate_series(1, $1::int) g`, n)
 		pgtest.Exec(t, s.Pool(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
 			select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1, 2) g`)
-		pgtest.Exec(t, s.Pool(), `insert into trapeze.current_runs (kind, subject, job_id, state) values ('k', 's', 1, 'ended'), ('k', 'other', 2, 'ended')`)
+		pgtest.Exec(t, s.Pool(), `insert into trapeze.subjects (kind, subject, job_id, state) values ('k', 's', 1, 'free'), ('k', 'other', 2, 'free')`)
 		pgtest.Exec(t, s.Pool(), `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
 			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all newer than the two finished jobs
-		for _, table := range []string{"jobs", "live", "current_runs"} {
+		for _, table := range []string{"jobs", "live", "subjects"} {
 			pgtest.Exec(t, s.Pool(), `vacuum analyze trapeze.`+table)
 		}
 		conn := plantest.Pinned(t, s.Pool())

@@ -323,7 +323,7 @@ type BoardWait struct {
 
 // boardDueSQL groups the first due jobs in each lane by their individual reason for waiting. Other statements show whether the lane or the
 // pods are full, drained or paused. Among the kinds without a handler, the $3 most frequent in each lane have separate groups, and the
-// others share one. Plan: the first rows of live_for_claim and of parked_of_lane for each lane, stops at the limit; current_runs_one_running;
+// others share one. Plan: the first rows of live_for_claim and of parked_of_lane for each lane, stops at the limit; subjects_one_guard;
 // pods is small.
 const boardDueSQL = `
 with w as materialized (
@@ -341,8 +341,8 @@ with w as materialized (
 		case when h.open and c.job_id is not null then w.subject else '' end as subject, case when h.open then c.job_id end as blocker
 	from w join handled h on h.kind = w.kind
 	left join lateral (
-		select x.job_id from trapeze.current_runs x
-		where w.blocked and x.kind = w.kind and x.subject = w.subject and x.state = 'running' limit 1
+		select x.job_id from trapeze.subjects x
+		where w.blocked and x.kind = w.kind and x.subject = w.subject and x.state = 'held' limit 1
 	) c on true
 ), g as (
 	select lane, kind, why, subject, blocker, count(*) as jobs, min(ready_at) filter (where ready_at > 'epoch') as since, min(id) as first,

@@ -25,23 +25,23 @@ func TestWorkerKindMetricsBound(t *testing.T) {
 	is.Equal(m.RunSeconds.Len(), telemetry.MaxKindLabels+1) // the number of labels is limited regardless of the number of kinds
 }
 
-// sweeps signals each sweep of a poller.
-type sweeps chan struct{}
+// polls signals each poll of a poller.
+type polls chan struct{}
 
-func (s sweeps) Sweep(context.Context) bool { s <- struct{}{}; return false }
-func (s sweeps) NextDue() time.Time         { return time.Time{} }
+func (s polls) Poll(context.Context) bool { s <- struct{}{}; return false }
+func (s polls) NextDue() time.Time        { return time.Time{} }
 
 func TestSharedMarksOfRemoteWorkers(t *testing.T) {
 	t.Parallel()
 	host := &Host{pod: &pod.Pod{Engine: engine.New(identity.Services{}, identity.Options{PollEvery: time.Minute}, nil)}}
-	session := func(id string, kinds ...string) (*Session, sweeps) {
-		g, swept := &Session{host: host, opts: Options{ID: id}}, make(sweeps)
+	session := func(id string, kinds ...string) (*Session, polls) {
+		g, swept := &Session{host: host, opts: Options{ID: id}}, make(polls)
 		g.engine = engine.New(identity.Services{}, identity.Options{PodID: id, PollEvery: sessionPollEvery}, member{g})
 		g.engine.Handle(kinds)
 		g.engine.Marks, g.engine.Timer = host.marksFor(kinds), poller.NewTimer(swept, time.Hour)
 		host.add(g)
 		go g.engine.Timer.Run(t.Context())
-		<-swept // the first sweep
+		<-swept // the first poll
 		return g, swept
 	}
 	one, _ := session("1", "a", "b")
