@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -248,46 +246,6 @@ func (x *executor) concludeWritten(run, next *Run, err, cause error) *Run {
 		return nil
 	}
 	return next
-}
-
-// afterFlush continues after completions for which no caller is waiting. It runs on the flusher's goroutine, so it moves work that may take
-// time to separate goroutines. It frees all other slots together so that a single claim can fill them.
-func (x *executor) afterFlush(ends []*flush) {
-	var lanes []string
-	for _, w := range ends {
-		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
-			!x.Log.Enabled(w.run.Ctx, slog.LevelDebug)
-		if !quick {
-			go func() {
-				if x.goOn(w) {
-					x.slotFree(w.run.Claimed.Lane)
-				}
-			}()
-		} else if lane := w.run.Claimed.Lane; x.goOn(w) && !slices.Contains(lanes, lane) {
-			lanes = append(lanes, lane)
-		}
-	}
-	for _, lane := range lanes {
-		x.slotFree(lane)
-	}
-}
-
-// goOn closes a completion's run, even if the completion could not be written, and starts the next step. It reports whether the slot has
-// become free.
-func (x *executor) goOn(w *flush) bool {
-	var next *Run
-	if len(w.writes) == 0 {
-		next = x.concludeFlush(w)
-	} else {
-		var err error
-		next, err = x.finishGrouped(w)
-		next = x.concludeWritten(w.run, next, err, context.Cause(w.run.Ctx))
-	}
-	free := x.close(w.run, next)
-	if next != nil {
-		x.workers.Give(next)
-	}
-	return free
 }
 
 // concludeError decides whether a job is handed back, retried or failed.

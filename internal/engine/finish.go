@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
@@ -25,6 +26,13 @@ func (x *executor) flushOf(run *Run, e store.Ending, next *store.NewJob) *flush 
 		x.InFlight.Add(next.ID)
 	}
 	return &flush{run: run, ending: e, next: next}
+}
+
+// mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database then checks that no more
+// urgent job is waiting in the table and that the subject is free.
+func (i *shared) mayStart(run *Run, next *store.NewJob) bool {
+	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
+		i.Lease.ID() == run.Lease.Pod && !i.Ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(run.Claimed.Lane, next.Lane)
 }
 
 // keepUndo stores in the run the failure steps that a successful handler returned, which replace the job's own. It returns a permanent
@@ -65,6 +73,46 @@ func (x *executor) finish(run *Run, e store.Ending) {
 	w := x.flushOf(run, e, nil)
 	w.ended, w.err = x.flusher.writeEnd(run, w.ending)
 	x.concludeFlush(w)
+}
+
+// afterFlush continues after completions for which no caller is waiting. It runs on the flusher's goroutine, so it moves work that may take
+// time to separate goroutines. It frees all other slots together so that a single claim can fill them.
+func (x *executor) afterFlush(ends []*flush) {
+	var lanes []string
+	for _, w := range ends {
+		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
+			!x.Log.Enabled(w.run.Ctx, slog.LevelDebug)
+		if !quick {
+			go func() {
+				if x.goOn(w) {
+					x.slotFree(w.run.Claimed.Lane)
+				}
+			}()
+		} else if lane := w.run.Claimed.Lane; x.goOn(w) && !slices.Contains(lanes, lane) {
+			lanes = append(lanes, lane)
+		}
+	}
+	for _, lane := range lanes {
+		x.slotFree(lane)
+	}
+}
+
+// goOn closes a completion's run, even if the completion could not be written, and starts the next step. It reports whether the slot has
+// become free.
+func (x *executor) goOn(w *flush) bool {
+	var next *Run
+	if len(w.writes) == 0 {
+		next = x.concludeFlush(w)
+	} else {
+		var err error
+		next, err = x.finishGrouped(w)
+		next = x.concludeWritten(w.run, next, err, context.Cause(w.run.Ctx))
+	}
+	free := x.close(w.run, next)
+	if next != nil {
+		x.workers.Give(next)
+	}
+	return free
 }
 
 // concludeFlush continues after an attempt to write an outcome, and retries it if it failed. It returns the run of the next step if that

@@ -101,10 +101,3 @@ func (x *executor) withFreeIDs(run *Run, err error, next []*store.NewJob, write 
 	}
 	return err
 }
-
-// mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database then checks that no more
-// urgent job is waiting in the table and that the subject is free.
-func (i *shared) mayStart(run *Run, next *store.NewJob) bool {
-	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
-		i.Lease.ID() == run.Lease.Pod && !i.Ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(run.Claimed.Lane, next.Lane)
-}
