@@ -43,7 +43,7 @@ func TestNewJobFormPrefilledArguments(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusNotFound) // another principal's job
 	_, page := p.get(p.url+"jobs/new?kind=echo", "X-Name", "eve", "X-Role", "submitter")
 	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // the job cannot be found by its kind either
-	is.True(!strings.Contains(said(page), "#"+formatID(id)))
+	is.True(!strings.Contains(visibleText(page), "#"+formatID(id)))
 	response, _ = p.get(p.url+"jobs/new", "X-Name", "eve", "X-Role", "viewer")
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }
@@ -119,10 +119,10 @@ func TestDashboardApprovalAndRejection(t *testing.T) {
 		is.True(slices.Contains(list, approve))
 		is.Equal(strings.Count(strings.Join(list, "\n"), cancel+"?epoch=1"), 1)
 		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // the Reject button, with no second button that cancels the job
-		is.True(strings.Contains(said(page), "Reject"))
+		is.True(strings.Contains(visibleText(page), "Reject"))
 	}
 	_, page := p.get(p.url+"jobs/"+formatID(id), "X-Name", "ana", "X-Role", "submitter")
 	is.Equal(offered(page), []string{cancel}) // the submitter can withdraw the job
-	is.True(!strings.Contains(said(page), "Reject"))
-	is.True(strings.Contains(said(page), "Submit a copy"))
+	is.True(!strings.Contains(visibleText(page), "Reject"))
+	is.True(strings.Contains(visibleText(page), "Submit a copy"))
 }

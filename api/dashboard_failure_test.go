@@ -19,12 +19,12 @@ func TestDashboardFailureJobLinks(t *testing.T) {
 	failed := p.put(raw("fail"), runner.OnFailure(raw("echo")))
 	p.until(failed, job.Failed)
 	_, page := p.get(p.url + "jobs/" + formatID(failed))
-	is.True(strings.Contains(said(page), "On failure\n#1000"))
+	is.True(strings.Contains(visibleText(page), "On failure\n#1000"))
 	p.until(1000, job.Succeeded)
 	_, page = p.get(p.url + "jobs/1000")
-	is.True(strings.Contains(said(page), "Parent\n#"+formatID(failed)))
+	is.True(strings.Contains(visibleText(page), "Parent\n#"+formatID(failed)))
 	waits := p.put(runner.Chain(raw("wait"), raw("echo")), runner.OnFailure(raw("echo")))
 	p.until(waits, job.Running)
 	_, page = p.get(p.url + "pipelines/" + formatID(waits))
-	is.Equal(strings.Count(said(page), "planned"), 2) // once in the drawing and once in the table
+	is.Equal(strings.Count(visibleText(page), "planned"), 2) // once in the drawing and once in the table
 }

@@ -33,7 +33,7 @@ func form(page *html.Node, sends string) *html.Node {
 func field(form *html.Node, name string) string {
 	for n := range form.Descendants() {
 		if attribute(n, "name") == name {
-			return said(n)
+			return visibleText(n)
 		}
 	}
 	return ""

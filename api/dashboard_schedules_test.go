@@ -21,7 +21,7 @@ func TestDashboardSchedulesByRole(t *testing.T) {
 	p := newPod(t, api.Options{Authenticate: byName(map[string][]string{"olga": {access.Operator}, "vera": {"viewer"}})})
 	response, page := p.get(p.url+"schedules", "X-Who", "olga")
 	is.Equal(response.StatusCode, http.StatusOK)
-	is.True(strings.Contains(said(page), `trapeze cron set nightly`)) // the empty page explains how to add a schedule
+	is.True(strings.Contains(visibleText(page), `trapeze cron set nightly`)) // the empty page explains how to add a schedule
 
 	expression, kind, args := "30 2 * * *", "fail", json.RawMessage(`{"a":"`+strings.ReplaceAll(hostile[0], `"`, ``)+`"}`)
 	_, err := p.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
@@ -35,14 +35,14 @@ func TestDashboardSchedulesByRole(t *testing.T) {
 			response, page = p.get(p.url+path, "X-Who", "olga")
 			is.Equal(response.StatusCode, http.StatusOK)
 			return slices.ContainsFunc(offered(page), func(one string) bool { return strings.HasSuffix(one, "schedules/nightly/pause") }) &&
-				strings.Contains(said(page), "failed")
+				strings.Contains(visibleText(page), "failed")
 		})
-		is.True(strings.Contains(strings.ToLower(said(page)), "at 02:30 every day"))
+		is.True(strings.Contains(strings.ToLower(visibleText(page)), "at 02:30 every day"))
 		response, page = p.get(p.url+path, "X-Who", "vera")
 		is.Equal(response.StatusCode, http.StatusOK)
 		is.Equal(len(offered(page)), 0) // a viewer gets no buttons
 	}
 	response, page = p.get(p.url+"schedules/none", "X-Who", "olga")
 	is.Equal(response.StatusCode, http.StatusNotFound)
-	is.True(strings.Contains(said(page), "Schedule not found"))
+	is.True(strings.Contains(visibleText(page), "Schedule not found"))
 }

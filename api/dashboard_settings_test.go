@@ -18,7 +18,7 @@ func TestClosedQueueOnDashboardPages(t *testing.T) {
 	shows := func(path, text string) bool {
 		response, page := p.get(p.url+path, "X-Fresh", "1")
 		is.Equal(response.StatusCode, http.StatusOK)
-		return strings.Contains(said(page), text)
+		return strings.Contains(visibleText(page), text)
 	}
 	paths := []string{"", "pipelines", "jobs", "jobs/new", "schedules", "lanes", "pods", "audit", "settings", "settings/doctor", "settings/roles"}
 	for _, path := range paths {
@@ -45,7 +45,7 @@ func TestDashboardSettingsByRole(t *testing.T) {
 	read := func(path, role string) (int, string, []string) {
 		response, page := p.get(p.url+path, "X-Name", "ana", "X-Role", role)
 		mustBeHarmless(t, path, page)
-		return response.StatusCode, said(page), offered(page)
+		return response.StatusCode, visibleText(page), offered(page)
 	}
 	status, text, offers := read("settings", access.PlatformAdmin)
 	is.Equal(status, http.StatusOK)

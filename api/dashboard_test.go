@@ -144,7 +144,7 @@ func attribute(n *html.Node, name string) string {
 }
 
 // said returns the text of a page.
-func said(page *html.Node) string {
+func visibleText(page *html.Node) string {
 	var b strings.Builder
 	for n := range page.Descendants() {
 		if n.Type == html.TextNode {
@@ -232,7 +232,7 @@ func TestDashboardLinksAndJobText(t *testing.T) {
 			continue
 		}
 		mustBeHarmless(t, queue[0], page)
-		everything.WriteString(said(page))
+		everything.WriteString(visibleText(page))
 		for n := range page.Descendants() {
 			for _, name := range []string{"href", "src"} {
 				if link := attribute(n, name); link != "" && !strings.HasPrefix(link, "#") {
@@ -304,7 +304,7 @@ func TestDashboardButtonsByRole(t *testing.T) {
 	response, _ = p.get(p.url, as("submitter")...)
 	is.Equal(response.StatusCode, http.StatusSeeOther) // redirected to the first page that a submitter may see
 	_, page = p.get(p.url+"jobs", as("submitter")...)
-	is.True(strings.Contains(said(page), "There are no jobs yet")) // bob has submitted no jobs
+	is.True(strings.Contains(visibleText(page), "There are no jobs yet")) // bob has submitted no jobs
 	response, _ = p.get(p.url+"audit", as("submitter")...)
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }

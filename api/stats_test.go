@@ -88,11 +88,11 @@ func TestNowPageLastHour(t *testing.T) {
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
 	_, page := p.get(p.url)
-	is.True(strings.Contains(said(page), "Each pod adds its numbers once a minute. A pod that crashes loses those of its last minute."))
+	is.True(strings.Contains(visibleText(page), "Each pod adds its numbers once a minute. A pod that crashes loses those of its last minute."))
 	addNumbers(t, p.Runner)
 	_, page = p.get(p.url, "X-Fresh", "1") // forces a fresh read instead of sharing the first request's
 	mustBeHarmless(t, p.url, page)
-	text := said(page)
+	text := visibleText(page)
 	for _, want := range []string{"Ended jobs", "1,211", "1 cancelled", "mail", "report", "<b>kind</b>"} {
 		is.True(strings.Contains(text, want)) // the page shows the number or name
 	}
@@ -110,7 +110,7 @@ func TestNowPageLastHour(t *testing.T) {
 	is.Equal(rows, 61) // the chart's values as a table, for readers without JavaScript
 
 	_, page = p.get(p.url + "?window=24h")
-	is.True(strings.Contains(said(page), "1,301"))
+	is.True(strings.Contains(visibleText(page), "1,301"))
 	is.Equal(links(page, "93"), []string{"./jobs?state=failed&since=24h"})
 	response, _ := p.get(p.url + "?window=2h")
 	is.Equal(response.StatusCode, http.StatusBadRequest)
@@ -123,7 +123,7 @@ func TestNowPageUnreadableStats(t *testing.T) {
 	p.exec(`alter table trapeze.stats rename to elsewhere`)
 	response, page := p.get(p.url)
 	is.Equal(response.StatusCode, http.StatusInternalServerError)
-	is.True(strings.Contains(said(page), "Now")) // the navigation is still there
+	is.True(strings.Contains(visibleText(page), "Now")) // the navigation is still there
 	p.exec(`alter table trapeze.elsewhere rename to stats`)
 	response, _ = p.get(p.url)
 	is.Equal(response.StatusCode, http.StatusOK)

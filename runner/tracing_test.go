@@ -63,7 +63,7 @@ func linked(from, to sdktrace.ReadOnlySpan) bool {
 	return false
 }
 
-func said(s sdktrace.ReadOnlySpan, key string) string {
+func attributeOf(s sdktrace.ReadOnlySpan, key string) string {
 	for _, a := range s.Attributes() {
 		if string(a.Key) == key {
 			return a.Value.String()
@@ -116,7 +116,7 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(made.ID), "trapeze.job.id": fmt.Sprint(made.ID),
 		"trapeze.kind": "first", "trapeze.lane": "default", "trapeze.attempt": "1", "trapeze.fence": "1", "trapeze.state": "succeeded",
 	} {
-		is.Equal(said(first, key), want) // users filter by these attributes
+		is.Equal(attributeOf(first, key), want) // users filter by these attributes
 	}
 	for _, s := range traces.spans.Ended() {
 		is.True(!strings.Contains(fmt.Sprint(s.Attributes(), s.Events()), "canary")) // arguments are never recorded
@@ -139,7 +139,7 @@ func TestRunSpanInSubmissionTrace(t *testing.T) {
 	for _, run := range traces.named(t, 2, "run k") {
 		is.True(childOf(run, traces.one(t, "enqueue k"))) // both jobs have the same parent
 	}
-	is.Equal(said(traces.one(t, "enqueue k"), "messaging.batch.message_count"), "2")
+	is.Equal(attributeOf(traces.one(t, "enqueue k"), "messaging.batch.message_count"), "2")
 	is.True(childOf(traces.one(t, "run tx"), traces.one(t, "enqueue tx")))
 	is.True(childOf(traces.one(t, "run key"), traces.one(t, "enqueue key")))
 }
@@ -163,8 +163,8 @@ func TestRetryTraceLink(t *testing.T) {
 	is.Equal(exception(runs[0], "exception.message"), "not yet")
 	is.True(!runs[1].Parent().IsValid())                 // the second attempt has no parent span
 	is.True(linked(runs[1], traces.one(t, "enqueue k"))) // it links to the job's submission
-	is.Equal(said(runs[1], "trapeze.attempt"), "2")
-	is.Equal(said(runs[1], "trapeze.fence"), "2")
+	is.Equal(attributeOf(runs[1], "trapeze.attempt"), "2")
+	is.Equal(attributeOf(runs[1], "trapeze.fence"), "2")
 }
 
 func TestTakeoverTraceLink(t *testing.T) {
@@ -186,12 +186,12 @@ func TestTakeoverTraceLink(t *testing.T) {
 	taken := traces.one(t, "run k")
 	is.True(!taken.Parent().IsValid())
 	is.True(linked(taken, traces.one(t, "enqueue k")))
-	is.Equal(said(taken, "trapeze.fence"), "2")
+	is.Equal(attributeOf(taken, "trapeze.fence"), "2")
 	proxy.Pass()
 	open()
 	late := traces.named(t, 2, "run k")[1]
 	is.True(childOf(late, traces.one(t, "enqueue k")))
-	is.Equal(said(late, "error.type"), "lease_lost") // the pod that lost its lease reports the error
+	is.Equal(attributeOf(late, "error.type"), "lease_lost") // the pod that lost its lease reports the error
 }
 
 func TestFanOutChildrenTraceLinks(t *testing.T) {
@@ -236,8 +236,8 @@ func TestPanicRecordedInSpan(t *testing.T) {
 	is.Equal(exception(run, "exception.type"), "panic")
 	is.Equal(exception(run, "exception.message"), "at the disco")
 	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestPanicRecordedInSpan")) // the stack shows where the panic happened
-	is.Equal(said(run, "error.type"), "error")
-	is.Equal(said(run, "trapeze.state"), "failed")
+	is.Equal(attributeOf(run, "error.type"), "error")
+	is.Equal(attributeOf(run, "trapeze.state"), "failed")
 }
 
 func TestTraceContextWithoutTracer(t *testing.T) {

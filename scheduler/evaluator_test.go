@@ -132,12 +132,12 @@ func windows(t *testing.T, zone string, year int) (list []window) {
 		for shows(change) == shows(h) {
 			change = change.Add(time.Minute)
 		}
-		list = append(list, look(zone, loc, change))
+		list = append(list, windowAround(zone, loc, change))
 	}
 	return list
 }
 
-func look(zone string, loc *time.Location, change time.Time) window {
+func windowAround(zone string, loc *time.Location, change time.Time) window {
 	w := window{zone: zone, change: change, start: change.Add(-36 * time.Hour), first: map[time.Time]time.Time{}, leaps: map[time.Time][2]time.Time{}}
 	var due time.Time
 	for m := w.start; m.Before(change.Add(36 * time.Hour)); m = m.Add(time.Minute) {

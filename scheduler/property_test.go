@@ -158,8 +158,8 @@ func TestWordsTellSchedulesApart(t *testing.T) {
 		other := one
 		i := rapid.IntRange(0, 5).Draw(t, "which")
 		other[i] = fieldOf(t, i)
-		saysOne, meansOne := said(t, one)
-		saysOther, meansOther := said(t, other)
+		saysOne, meansOne := sentence(t, one)
+		saysOther, meansOther := sentence(t, other)
 		if (saysOne == saysOther) != (meansOne == meansOther) {
 			t.Fatalf("%v: %s\n%v: %s", one, saysOne, other, saysOther)
 		}
@@ -167,7 +167,7 @@ func TestWordsTellSchedulesApart(t *testing.T) {
 }
 
 // said returns the words for an expression and a string that identifies when it fires.
-func said(t *rapid.T, parts [6]string) (words, means string) {
+func sentence(t *rapid.T, parts [6]string) (words, means string) {
 	text := strings.Join(parts[:], " ")
 	calendar, err := scheduler.Parse(text, "UTC", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	if err != nil {

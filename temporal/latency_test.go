@@ -31,7 +31,7 @@ func BenchmarkHop(b *testing.B) {
 					close(done)
 					return nil, nil
 				}
-				return runner.Then(of("k")), nil
+				return runner.Then(rawKind("k")), nil
 			}})
 			w.start()
 			w.move(job.DefaultLane, engine)
@@ -62,7 +62,7 @@ func BenchmarkJobs(b *testing.B) {
 			for range b.N {
 				list := make([]job.Args, jobs)
 				for i := range list {
-					list[i] = of("k")
+					list[i] = rawKind("k")
 				}
 				ids, err := w.EnqueueMany(b.Context(), list)
 				is.NoErr(err)

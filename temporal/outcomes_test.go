@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-func of(kind string) runner.Raw { return runner.Raw{Name: kind} }
+func rawKind(kind string) runner.Raw { return runner.Raw{Name: kind} }
 
 // quick retries almost immediately, up to three attempts in total.
 var quick = runner.Retry(3, job.Backoff{Base: time.Millisecond, Cap: time.Millisecond})
@@ -29,7 +29,7 @@ func TestTemporalPipelinesInPostgreSQL(t *testing.T) {
 	is := is.New(t)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{
 		"list": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("part"), of("part"), of("part")).Join(of("sum")).Result(100).OnFailure(of("undo")), nil
+			return runner.FanOut(rawKind("part"), rawKind("part"), rawKind("part")).Join(rawKind("sum")).Result(100).OnFailure(rawKind("undo")), nil
 		},
 		"part": func(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(7), nil },
 		"sum": func(ctx context.Context, j *raw) (*runner.Outcome, error) {

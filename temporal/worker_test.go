@@ -23,7 +23,7 @@ func TestTemporalWorkerWithoutDatabase(t *testing.T) {
 	tokens := make(chan string, 1)
 	elsewhere := map[string]handler{
 		"list": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.FanOut(of("part"), of("part"), of("nothing")).Join(of("sum")).Result(100), nil
+			return runner.FanOut(rawKind("part"), rawKind("part"), rawKind("nothing")).Join(rawKind("sum")).Result(100), nil
 		},
 		"part":    func(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(7), nil },
 		"nothing": nothing,
@@ -97,7 +97,7 @@ func TestTemporalWorkerHistoryReadLimit(t *testing.T) {
 	defer r.Close()
 	reads, refused := 0, make(chan error, 1)
 	runner.HandleRaw(r, "first", func(context.Context, *raw) (*runner.Outcome, error) {
-		return runner.Then(of("second")).Result(large), nil
+		return runner.Then(rawKind("second")).Result(large), nil
 	})
 	runner.HandleRaw(r, "second", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		for {

@@ -76,12 +76,12 @@ func TestPairsOfReasons(t *testing.T) {
 			podID := w.pod("a")
 			id := w.put(func(n *store.NewJob) { n.Subject = "s"; one.change(n) })[0]
 			if one.why == "retry" {
-				_, err := w.Park(w.ctx(), leaseOf(podID, w.one(podID)), time.Hour, store.Retry{Message: "boom"})
+				_, err := w.Park(w.ctx(), leaseOf(podID, w.claimOne(podID)), time.Hour, store.Retry{Message: "boom"})
 				w.is.NoErr(err)
 			}
 			w.stands(id, one.why)
 			w.put(about("s"))
-			holder := w.one(podID)
+			holder := w.claimOne(podID)
 			w.is.True(holder.ID != id)
 			w.missed(0) // the first reason has not ended
 			one.ends(w, id)
@@ -95,7 +95,7 @@ func TestPairsOfReasons(t *testing.T) {
 			w.promote(0)
 			w.end(podID, ending(holder))
 			w.stands(id, one.want)
-			c := w.one(podID)
+			c := w.claimOne(podID)
 			w.is.Equal(c.ID, id)
 			w.is.True(time.Since(c.ReadyAt) > 59*time.Minute) // the job has been due all the time
 			w.end(podID, ending(c))
@@ -109,7 +109,7 @@ func TestIsolatedJobKeepsGuard(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(func(n *store.NewJob) { n.Subject, n.MaxCrashes = "s", ptr(9) })[0]
-	w.one(a)
+	w.claimOne(a)
 	waits := w.put(about("s"), plain)
 	w.exec(`update trapeze.live set crashes = 1 where id = $1`, id)
 	w.dies(a, b)
@@ -152,7 +152,7 @@ func TestSubjectInDrainedLane(t *testing.T) {
 	w.missed(1) // the pending job of the closed lane yields
 	w.stands(pending, "subject")
 	for _, id := range open {
-		c := w.one(podID)
+		c := w.claimOne(podID)
 		w.is.Equal(c.ID, id)
 		w.end(podID, ending(c))
 	}
@@ -185,7 +185,7 @@ func TestYieldToMoreUrgentJob(t *testing.T) {
 	w.stands(elsewhere, "pending")
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, same, 50, false, "ann")) // which lets the pending job yield and admits the other
 	w.stands(elsewhere, "subject")
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal(c.ID, same)
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, elsewhere, 100, false, "ann"))
 	w.is.Equal(w.at(same).State, job.Running) // a running job does not yield
@@ -199,7 +199,7 @@ func TestCurrentRunAfterYield(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	ran := w.put(about("s"))[0]
-	w.end(podID, ending(w.one(podID)))
+	w.end(podID, ending(w.claimOne(podID)))
 	pending := w.put(about("s"))[0]
 	current := func(want int64) {
 		t.Helper()
@@ -218,7 +218,7 @@ func TestCurrentRunAfterYield(t *testing.T) {
 	current(ran)
 	w.missed(1)
 	current(ran)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal(c.ID, pending)
 	current(pending)
 	// A pending job does not bring back a run that has been deleted.
@@ -242,7 +242,7 @@ func TestOrderWithinSubject(t *testing.T) {
 		return func(n *store.NewJob) { n.Subject, n.Priority, n.Starts = "s", priority, true }
 	}
 	w.put(with(10))
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	first, second, low, high := w.put(with(10))[0], w.put(with(10))[0], w.put(with(5))[0], w.put(with(20))[0]
 	release := w.freeze(`select from trapeze.parked where id = $1 for update`, high)
 	ended, err := w.Finish(w.ctx(), podID, []store.Ending{ending(c)})
@@ -255,7 +255,7 @@ func TestOrderWithinSubject(t *testing.T) {
 	w.is.Equal(places[late[0].ID], store.PlacedWaiting)
 	w.missed(1)
 	for _, id := range []int64{high, late[0].ID, first, second, low} {
-		c := w.one(podID)
+		c := w.claimOne(podID)
 		w.is.Equal(c.ID, id)
 		step := w.new(then(c, with(4)))[0]
 		ended, ok := w.end(podID, endingWith(c, step))
@@ -265,7 +265,7 @@ func TestOrderWithinSubject(t *testing.T) {
 		w.is.NoErr(err)
 	}
 	c2 := w.put(with(10))[0]
-	w.is.Equal(w.one(podID).ID, c2)
+	w.is.Equal(w.claimOne(podID).ID, c2)
 }
 
 // A job that a transaction of the host has submitted comes before one that is submitted later, although it is not promoted yet.
@@ -284,7 +284,7 @@ func TestDueJobBeforeLaterSubmission(t *testing.T) {
 	_, _, err = w.Promote(w.ctx(), 10)
 	w.is.NoErr(err)
 	for _, id := range []int64{due[0].ID, later[0].ID} {
-		c := w.one(podID)
+		c := w.claimOne(podID)
 		w.is.Equal(c.ID, id)
 		w.end(podID, ending(c))
 	}
@@ -296,7 +296,7 @@ func TestNextStepKeepsGuard(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(about("s"), about("s"))
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	step := w.new(then(c))[0]
 	ended, ok := w.end(podID, endingWith(c, step))
 	w.is.True(ok && ended.ChildRunning)
@@ -316,7 +316,7 @@ func TestAdmissionDuringOpenTransaction(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(podID, c), time.Minute, true)
 	w.is.NoErr(err)
 	defer tx.End(context.Background())
@@ -358,13 +358,13 @@ func TestSubjectDuringOpenSubmission(t *testing.T) {
 	early := w.new(about("s"))
 	w.is.NoErr(second(store.EnqueueIn(w.ctx(), w.Store, host, early, false)))
 	id := w.put(about("s"))[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal(c.ID, id)
 	w.end(podID, ending(c))
 	w.is.NoErr(host.Commit(w.ctx()))
 	w.missed(0)
 	w.promote(1)
-	w.is.Equal(w.one(podID).ID, early[0].ID)
+	w.is.Equal(w.claimOne(podID).ID, early[0].ID)
 }
 
 // Each call examines one page of subjects, and the next call of any pod continues after it.
@@ -397,7 +397,7 @@ func TestWaitingJobsAgeAndCount(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(about("s"))
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	ids := w.put(about("s"), about("s"), plain)
 	w.exec(`update trapeze.parked set run_after = now() - interval '2 hours' where id = $1`, ids[0])
 	backlogs, err := view.Backlogs(w.ctx(), w.Store)
@@ -431,7 +431,7 @@ func TestWaitingJobsAgeAndCount(t *testing.T) {
 	w.due(25, ids[1]) // which is pending now
 	ended, _ = w.overdue(10)
 	w.is.Equal(ended, ids[1:2])
-	w.is.Equal(w.one(podID).ID, ids[2])
+	w.is.Equal(w.claimOne(podID).ID, ids[2])
 	w.is.Equal(w.at(w.put(about("s"))[0]).State, job.Pending)
 	w.stands(ids[2], "running")
 }

@@ -39,7 +39,7 @@ func TestClaimAfterApproval(t *testing.T) {
 	w.is.Equal(w.at(id).State, job.Pending)
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
 	w.promote(1)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
 	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age is measured from the approval
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval))
@@ -109,7 +109,7 @@ func TestApprovalLaneNonExemptSteps(t *testing.T) {
 		w.is.Equal(places[inTx[0].ID], store.PlacedAwaiting)
 		return err
 	}))
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal(c.ID, before) // a job that was already in the lane needs no approval
 	next := w.new(then(c))[0]
 	next.Approved = true

@@ -47,7 +47,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 			podID := w.pod("a")
 			w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 			w.put(about("busy"))
-			w.one(podID) // the subject stays busy from here on
+			w.claimOne(podID) // the subject stays busy from here on
 			block(w)
 			for _, table := range []string{"jobs", "live", "parked", "subjects", "pods"} {
 				w.exec(`vacuum analyze trapeze.` + table)

@@ -11,7 +11,7 @@ import (
 )
 
 // why returns the types of a job's blockers.
-func (w *world) why(id int64) (list []job.BlockerType) {
+func (w *world) blockersOf(id int64) (list []job.BlockerType) {
 	w.t.Helper()
 	found, err := view.Blockers(w.ctx(), w.Store, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
@@ -28,15 +28,15 @@ func TestWaitingJobBlockers(t *testing.T) {
 	w := newWorld(t)
 	only := func(why ...job.BlockerType) []job.BlockerType { return why }
 	early := w.put(plain)[0]
-	w.is.Equal(w.why(early), only(job.BlockerNoPods))
+	w.is.Equal(w.blockersOf(early), only(job.BlockerNoPods))
 	pod := w.pod("web-1")
-	w.is.Equal(w.why(early), only(job.BlockerDue)) // nothing blocks the job
-	w.one(pod)
-	w.is.Equal(len(w.why(early)), 0) // the job is running
-	w.is.Equal(len(w.why(1<<60)), 0) // the job does not exist
+	w.is.Equal(w.blockersOf(early), only(job.BlockerDue)) // nothing blocks the job
+	w.claimOne(pod)
+	w.is.Equal(len(w.blockersOf(early)), 0) // the job is running
+	w.is.Equal(len(w.blockersOf(1<<60)), 0) // the job does not exist
 
 	blocker := w.put(about("travel"))[0]
-	w.one(pod)
+	w.claimOne(pod)
 	ids := w.put(about("travel"), func(n *store.NewJob) { n.Kind = "nobody" }, func(n *store.NewJob) { n.DelayMillis = time.Hour.Milliseconds() },
 		func(n *store.NewJob) { n.NeedsApproval = true }, plain)
 	busy, unknown, later, asks, free := ids[0], ids[1], ids[2], ids[3], ids[4]
@@ -44,7 +44,7 @@ func TestWaitingJobBlockers(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.BlockerSubject)
 	w.is.Equal(*list[0].JobID, blocker) // the blocker names the running job
-	w.is.Equal(w.why(unknown), only(job.BlockerNoHandler))
+	w.is.Equal(w.blockersOf(unknown), only(job.BlockerNoHandler))
 	list, err = view.Blockers(w.ctx(), w.Store, later, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.BlockerScheduled)
@@ -55,11 +55,11 @@ func TestWaitingJobBlockers(t *testing.T) {
 	w.is.True(list[0].Do != "") // the blocker explains how to approve the job
 
 	w.exec(`update trapeze.queue_state set paused = true`)
-	w.is.Equal(w.why(free), only(job.BlockerPaused))
+	w.is.Equal(w.blockersOf(free), only(job.BlockerPaused))
 	w.exec(`update trapeze.queue_state set paused = true, frozen = true`)
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
 	w.exec(`update trapeze.pods set drained = true`)
-	w.is.Equal(w.why(later), only(job.BlockerScheduled, job.BlockerPaused, job.BlockerFrozen, job.BlockerDisabled, job.BlockerDrained,
+	w.is.Equal(w.blockersOf(later), only(job.BlockerScheduled, job.BlockerPaused, job.BlockerFrozen, job.BlockerDisabled, job.BlockerDrained,
 		job.BlockerPodsDrained)) // all blockers are reported together
 }
 
@@ -78,7 +78,7 @@ func TestDueJobSlotBlockers(t *testing.T) {
 		`update trapeze.live set isolated = true`:    job.BlockerIsolated,
 	} {
 		w.exec(set)
-		w.is.Equal(w.why(waits), []job.BlockerType{want})
+		w.is.Equal(w.blockersOf(waits), []job.BlockerType{want})
 		w.exec(`update trapeze.lanes set slots = null, slots_per_pod = null`)
 		w.exec(`update trapeze.pods set slots = 8`)
 		w.exec(`update trapeze.live set isolated = false`)

@@ -16,7 +16,7 @@ func TestBoardWaitingReasons(t *testing.T) {
 	w := newWorld(t)
 	pod := w.pod("web-1")
 	blocker := w.put(about("travel"))[0]
-	w.one(pod)
+	w.claimOne(pod)
 	w.put(about("travel"), about("travel"), plain, func(n *store.NewJob) { n.Kind = "nobody" },
 		func(n *store.NewJob) { n.DelayMillis = time.Hour.Milliseconds() }, func(n *store.NewJob) { n.NeedsApproval = true })
 
@@ -101,7 +101,7 @@ func TestViewsWithoutQueueStateRow(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(states), len(lanes)) // the doctor examines each lane
 	w.is.True(states[0].Paused && !states[0].Frozen)
-	w.is.Equal(w.why(w.put(plain)[0]), []job.BlockerType{job.BlockerPaused})
+	w.is.Equal(w.blockersOf(w.put(plain)[0]), []job.BlockerType{job.BlockerPaused})
 }
 
 func TestBoardRemoteWorkers(t *testing.T) {

@@ -23,7 +23,7 @@ func TestClaimOrder(t *testing.T) {
 	low, high, later := w.put(urgency(-100)), w.put(urgency(100)), w.put(urgency(10))
 	var order []int64
 	for range 4 {
-		order = append(order, w.one(podID).ID)
+		order = append(order, w.claimOne(podID).ID)
 	}
 	w.is.Equal(order, slices.Concat(high, first, later, low)) // most urgent first, then oldest first
 	w.is.Equal(len(w.claims(podID, 5)), 0)                    // no job is claimed twice
@@ -81,7 +81,7 @@ func TestClaimRowLocks(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	ids := w.put(about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" }, plain)
-	w.is.Equal(w.one(podID).ID, ids[0])
+	w.is.Equal(w.claimOne(podID).ID, ids[0])
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(w.ctx()) }()
@@ -109,7 +109,7 @@ func TestJobsBehindBlockedSubjects(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	running := w.put(about("busy"))
-	w.is.Equal(w.one(podID).ID, running[0])
+	w.is.Equal(w.claimOne(podID).ID, running[0])
 	for range 50 {
 		w.put(about("busy"))
 	}
@@ -138,7 +138,7 @@ func TestClaimBeforeReadyTime(t *testing.T) {
 	a := w.pod("a")
 	id := w.put(about("s"))[0]
 	w.exec(`update trapeze.live set ready_at = now() + interval '1 minute'`)
-	c := w.one(a)
+	c := w.claimOne(a)
 	w.is.Equal(*w.at(id).StartedAt, c.ReadyAt)
 }
 
@@ -149,29 +149,29 @@ func TestCountersFromClaimToRecovery(t *testing.T) {
 	id := w.put(about("s"))[0]
 	counters := func(c *store.Claimed) [3]int { return [3]int{int(c.Fence), c.Attempt, c.Crashes} }
 
-	c := w.one(a)
+	c := w.claimOne(a)
 	w.is.Equal(counters(c), [3]int{1, 1, 0})
 	back, err := w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c)}, "shutdown")
 	w.is.NoErr(err)
 	w.is.True(back[id])
 
-	c = w.one(a)
+	c = w.claimOne(a)
 	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand-back restores the attempt, but the fence still increases
 	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
 
-	c = w.one(a)
+	c = w.claimOne(a)
 	w.is.Equal(counters(c), [3]int{3, 2, 0}) // a retry spends its attempt
 	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, store.Retry{Message: "not yet"})
 	w.is.NoErr(err)
 	w.promote(1)
 
-	c = w.one(a)
+	c = w.claimOne(a)
 	w.is.Equal(counters(c), [3]int{4, 2, 0}) // a snooze does not spend its attempt
 	w.is.Equal(first(w.dies(a, b)), 1)
 
-	c = w.one(b)
+	c = w.claimOne(b)
 	w.is.Equal(counters(c), [3]int{5, 2, 1}) // crashes are counted separately
 	_, ok := w.end(b, ending(c))
 	w.is.True(ok)

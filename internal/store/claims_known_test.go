@@ -17,7 +17,7 @@ func TestClaimsMissingFromTable(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.put(plain, plain, plain, plain)
-	held, others, stopped, ended := leaseOf(a, w.one(a)), leaseOf(b, w.one(b)), leaseOf(a, w.one(a)), w.one(a)
+	held, others, stopped, ended := leaseOf(a, w.claimOne(a)), leaseOf(b, w.claimOne(b)), leaseOf(a, w.claimOne(a)), w.claimOne(a)
 	_, err := admin.Cancel(w.ctx(), w.Store, stopped.JobID, 0, true, "ann", func(job.Lease) {})
 	w.is.NoErr(err)
 	_, ok := w.end(a, ending(ended))
@@ -45,10 +45,10 @@ func TestHeldClaimPages(t *testing.T) {
 	var of = map[string][]job.Lease{}
 	for _, podID := range []string{a, b, "", a, b, a, ""} {
 		if podID != "" {
-			of[podID] = append(of[podID], leaseOf(podID, w.one(podID)))
+			of[podID] = append(of[podID], leaseOf(podID, w.claimOne(podID)))
 		}
 	}
-	young := leaseOf(a, w.one(a))
+	young := leaseOf(a, w.claimOne(a))
 	w.exec(`update trapeze.live set claimed_at = now() - interval '1 minute' where state = 'running' and id <> $1`, young.JobID)
 	walk := func(podIDs ...string) (found []job.Lease, pages int) {
 		for after := int64(0); ; {
@@ -74,7 +74,7 @@ func TestClaimComparisonWithLongBacklog(t *testing.T) {
 		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 		podID := w.pod("a")
 		w.put(plain)
-		c := w.one(podID)
+		c := w.claimOne(podID)
 		w.seedPending(n)
 		w.exec(`vacuum analyze trapeze.live`)
 		conn := plantest.Pinned(t, w.Pool())

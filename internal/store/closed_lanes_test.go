@@ -27,7 +27,7 @@ func TestAdmissionAmongClosedLanes(t *testing.T) {
 			w.exec(`update trapeze.lanes set drained = true where name = 'side'`)
 			w.put(about("s"), about("free"))
 			next := w.put(about("s"))[0]
-			c := w.one(podID)
+			c := w.claimOne(podID)
 			w.is.Equal(c.Subject, "s")
 			w.exec(`insert into trapeze.parked (id, run_after, event_no, priority, why, lane, kind, subject) `+flood+` from generate_series(1000001, 1000000 + $1::int) g`, n)
 			t.Cleanup(func() {

@@ -92,7 +92,7 @@ func TestFenceAfterStandbyPromotion(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal(c.Fence, int64(1))
 	lose := func() {
 		w.exec(`update trapeze.live set state = 'pending', pod = null, claimed_at = null, started_at = null, fence = 0, attempt = 0, event_no = 1`)
@@ -100,7 +100,7 @@ func TestFenceAfterStandbyPromotion(t *testing.T) {
 	}
 	lose()
 	w.promoted()
-	again := w.one(podID)
+	again := w.claimOne(podID)
 	w.is.Equal(again.Fence, int64(store.FencesPerEpoch+1))
 	w.is.True(again.FirstClaim())
 	w.is.Equal(w.epoch(), int64(0)) // no pod has noticed the failover yet
@@ -108,13 +108,13 @@ func TestFenceAfterStandbyPromotion(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.True(w.historyOf(podID) != "")
 	w.is.Equal(w.epoch(), int64(1))
-	third := w.one(podID)
+	third := w.claimOne(podID)
 	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // noticing the failover does not change the epoch
 	w.is.True(!third.FirstClaim())
 	_, err = w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, third)}, "a test")
 	w.is.NoErr(err)
 	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions that no pod noticed
-	w.is.Equal(w.one(podID).Fence, int64(4*store.FencesPerEpoch+3))
+	w.is.Equal(w.claimOne(podID).Fence, int64(4*store.FencesPerEpoch+3))
 }
 
 func TestHistoryAfterDumpOrMove(t *testing.T) {
@@ -186,7 +186,7 @@ func TestJobsWithoutClusterIdentity(t *testing.T) {
 		w.is.True(history != "")
 		w.is.Equal(w.historyOf(podID), history)
 		w.put(plain)
-		w.is.Equal(w.one(podID).Fence, int64(1))
+		w.is.Equal(w.claimOne(podID).Fence, int64(1))
 		w.exec(`alter database ` + config.ConnConfig.Database + ` reset role`)
 		w.pool.Reset()
 		w.Pool().Reset()

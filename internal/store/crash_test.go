@@ -53,7 +53,7 @@ func TestCommitInDoubt(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(about("s"))
-	lease := leaseOf(podID, w.one(podID))
+	lease := leaseOf(podID, w.claimOne(podID))
 	for _, commit := range []bool{false, true} {
 		tx, err := store.Hold(w.ctx(), w.Store, w.pool, lease, time.Minute, false)
 		w.is.NoErr(err)

@@ -41,13 +41,13 @@ func TestCurrentRunOfSubject(t *testing.T) {
 	}
 	list := w.put(about("s"))
 	current(0) // the subject has never run
-	claimed := w.one(podID)
+	claimed := w.claimOne(podID)
 	current(list[0])
 	w.end(podID, ending(claimed))
 	current(list[0])
 	list = append(list, w.put(about("s"))...)
 	current(list[0]) // a waiting job is not a run
-	claimed = w.one(podID)
+	claimed = w.claimOne(podID)
 	current(list[1])
 	failed := ending(claimed)
 	failed.State, failed.Outcome, failed.Reason = job.Failed, job.Error, job.ReasonError

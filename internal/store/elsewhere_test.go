@@ -59,7 +59,7 @@ func (w *world) useHotPath() {
 	w.is.NoErr(err)
 	w.is.Equal(placed, map[int64]store.Place{born[0].ID: store.PlacedRunning, born[1].ID: store.PlacedPending, born[2].ID: store.PlacedParked})
 	parent := &store.Claimed{ID: born[0].ID, Fence: 1, Definition: store.Definition{PipelineID: born[0].ID, Subject: "s"}}
-	c := w.one(a)
+	c := w.claimOne(a)
 	w.is.Equal(c.ID, born[1].ID)
 	child := w.new(then(parent))[0]
 	end, ok := w.end(a, endingWith(parent, child))
@@ -91,7 +91,7 @@ func (w *world) useHotPath() {
 	w.is.Equal(len(back), 1)
 	_, ok = w.end(b, ending(claims[2]))
 	w.is.True(ok)
-	w.end(b, ending(w.one(b)))
+	w.end(b, ending(w.claimOne(b)))
 	page, err := view.Jobs(w.ctx(), w.Store, job.Filter{Limit: 3})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 3)

@@ -17,7 +17,7 @@ func TestHandOffSingleCommit(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	parent := w.one(podID)
+	parent := w.claimOne(podID)
 	e := endingWith(parent, w.new(then(parent, about("next")))[0])
 	e.Result = json.RawMessage(`{"kg": 12.50}`)
 	end, ok := w.end(podID, e)
@@ -36,7 +36,7 @@ func TestSubjectMutexHandOff(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(about("s"))
-	run := w.one(podID)
+	run := w.claimOne(podID)
 	for range 3 {
 		child := w.new(then(run))[0]
 		end, ok := w.end(podID, endingWith(run, child))
@@ -64,7 +64,7 @@ func TestNextStepBehindOtherJobs(t *testing.T) {
 	w.is.Equal(w.at(busy.ID).State, job.Pending)
 	w.end(podID, ending(claims[1]))
 
-	parent = w.one(podID)
+	parent = w.claimOne(podID)
 	w.is.Equal(parent.ID, busy.ID)
 	w.put(plain)
 	equal := w.new(then(parent, about("x")))[0]
@@ -146,7 +146,7 @@ func TestFinishMissingPartition(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	var day string
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
@@ -165,7 +165,7 @@ func TestFinishInCallersTransaction(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.exec(`create table mine (n int)`)
 	run := func(commit bool) error {
 		tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(podID, c), time.Minute, true)
@@ -206,7 +206,7 @@ func TestClaimOutcomeReadBack(t *testing.T) {
 	w.exec(`update trapeze.live set priority = 99 where id = $1`, c[3].ID)
 	_, err = w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c[3])}, "why")
 	w.is.NoErr(err)
-	w.is.Equal(w.one(b).ID, c[3].ID)
+	w.is.Equal(w.claimOne(b).ID, c[3].ID)
 	leases := make([]job.Lease, len(c))
 	for i := range c {
 		leases[i] = leaseOf(a, c[i])

@@ -15,7 +15,7 @@ func TestParentResultRetention(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.put(plain)
-	parent := w.one(a)
+	parent := w.claimOne(a)
 	child := w.new(then(parent, func(n *store.NewJob) { n.Starts, n.DelayMillis = false, 72*3600*1000 }))[0]
 	e := endingWith(parent, child)
 	e.Result = json.RawMessage(`{"rows": 7}`)

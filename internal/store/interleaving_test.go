@@ -120,7 +120,7 @@ func TestCancelCommittedBeforeFinish(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	// When the finish arrives, the cancel has changed the row but has not been committed yet.
 	release := w.freeze(`with asked as (update trapeze.live set cancel_requested = true, event_no = event_no + 1 where id = $1
 			returning id, fence, event_no)
@@ -150,7 +150,7 @@ func TestCancelWaitingForFinish(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
@@ -194,7 +194,7 @@ func TestFinishDeadlockBranchesAndGuards(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(plain)
-	w.fanOut(podID, w.one(podID), store.FanOut{}, plain, plain)
+	w.fanOut(podID, w.claimOne(podID), store.FanOut{}, plain, plain)
 	w.put(plain, plain, plain)
 	c := w.claims(podID, 5)
 	to := func(c *store.Claimed, subject string) store.Ending {

@@ -126,7 +126,7 @@ func TestRetentionForDelayedNextStep(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(podID)
+	parent := w.claimOne(podID)
 	child := w.new(then(parent, func(n *store.NewJob) { n.Starts, n.DelayMillis = false, 30*24*3600*1000 }))[0]
 	w.end(podID, endingWith(parent, child))
 	w.age(parent.ID)
@@ -140,7 +140,7 @@ func TestRetentionForDelayedNextStep(t *testing.T) {
 	w.exec(`update trapeze.parked set run_after = now()`)
 	_, _, err = w.Promote(w.ctx(), 10)
 	w.is.NoErr(err)
-	w.end(podID, ending(w.one(podID)))
+	w.end(podID, ending(w.claimOne(podID)))
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1) // now the parent is deleted too

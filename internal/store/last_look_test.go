@@ -12,7 +12,7 @@ func TestLastSweepLockedRow(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
-	w.one(a)
+	w.claimOne(a)
 	// The pod left while no other pod was running, and the next pod starts 15 minutes later.
 	w.exec(`update trapeze.pods set closed_at = now() - interval '15 minutes', closed = 'left' where id = $1`, a)
 	release := w.freeze(`select from trapeze.live where id = $1 for update`, id)

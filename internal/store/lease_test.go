@@ -14,7 +14,7 @@ func TestUnrecoveredLapseNextHeartbeat(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.put(plain)
-	c := w.one(a)
+	c := w.claimOne(a)
 	w.lapse(a)
 	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
 	w.is.NoErr(err)
@@ -74,7 +74,7 @@ func TestClosedPodCallsRefused(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.put(plain)
-	c := w.one(a)
+	c := w.claimOne(a)
 	old := leaseOf(a, c)
 	w.is.Equal(first(w.dies(a, b)), 1)
 	refused := func(when string) {
@@ -134,7 +134,7 @@ func TestBornRunningInClosedPod(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	parent := w.put(about("s"))[0]
-	c := w.one(a)
+	c := w.claimOne(a)
 	w.lapse(a)
 	_, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
@@ -180,7 +180,7 @@ func TestClosedPodSweepIntervals(t *testing.T) {
 
 	// A claim was in flight when its pod was closed, and is committed after the first sweep.
 	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where id = $1`, a)
-	w.one(a)
+	w.claimOne(a)
 	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where id = $1`, a)
 	pending, _ = w.recover(b, 1000)
 	w.is.Equal(pending, 1)

@@ -49,7 +49,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	podID := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 })
-	parent := w.one(podID)
+	parent := w.claimOne(podID)
 	w.seedPending(n)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k', 'default', '{}', g from generate_series($1::int + 1, 3 * $1::int) g`, n)
 	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)

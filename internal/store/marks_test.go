@@ -92,7 +92,7 @@ func TestMarkClaimableJobs(t *testing.T) {
 	w.is.True(mark(first.Add(time.Minute)).Equal(second))
 
 	running := w.ready(ids[3], 20*time.Hour)
-	w.is.Equal(w.one(podID).ID, ids[3])
+	w.is.Equal(w.claimOne(podID).ID, ids[3])
 	w.is.True(mark(running).Equal(first)) // the mark ignores the running jobs
 }
 

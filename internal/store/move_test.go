@@ -76,7 +76,7 @@ func TestMoveStrandedParkedJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(about("s"))
-	w.one(w.pod("a"))
+	w.claimOne(w.pod("a"))
 	later := func(n *store.NewJob) { n.Lane, n.DelayMillis = "gone", 3_600_000 }
 	asks := func(n *store.NewJob) { n.Lane, n.Subject, n.NeedsApproval = "gone", "s", true }
 	for _, change := range []func(*store.NewJob){inLane("gone", "s"), later, func(n *store.NewJob) { later(n); n.Subject = "s" }, asks} {
@@ -125,7 +125,7 @@ func TestJobClaimedDuringLaneMove(t *testing.T) {
 		return n, err
 	})
 	w.waiting(1) // the move has read both jobs and locked the first
-	w.is.Equal(w.one(podID).ID, second)
+	w.is.Equal(w.claimOne(podID).ID, second)
 	release(false)
 	moved, err := move()
 	w.is.NoErr(err)

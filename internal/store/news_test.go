@@ -38,7 +38,7 @@ func TestStreamDuringOpenTransactions(t *testing.T) {
 	// A transaction that has written an event stays open while other transactions begin and commit.
 	release := w.freeze(`with u as (update trapeze.live set event_no = event_no + 1 where id = $1 returning id, event_no)
 		insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, event_no, 'pending', 'pending', 'late' from u`, held)
-	claimed := w.one(podID)
+	claimed := w.claimOne(podID)
 	w.is.Equal(claimed.ID, other)
 	w.end(podID, ending(claimed))
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
@@ -64,11 +64,11 @@ func TestPipelineStreamResumption(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	root := w.put(plain)[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	for range 5 { // five steps in sequence
 		next := w.new(then(c, func(n *store.NewJob) { n.Starts = false }))[0]
 		w.end(podID, endingWith(c, next))
-		c = w.one(podID)
+		c = w.claimOne(podID)
 	}
 	w.end(podID, ending(c))
 	all, end, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, 1000)

@@ -44,7 +44,7 @@ func TestPriorityChangePreservesColumns(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(about("s"))
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.NoErr(second(w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, c)}, "stop"))) // the row has been claimed before
 	w.exec(`update trapeze.live set writes = 7, attempt = 2, crashes = 1, isolated = true, unique_while = 'active', epoch = 3 where id = $1`, c.ID)
 	row := func() map[string]any {
@@ -88,7 +88,7 @@ func TestClaimDuringPriorityChange(t *testing.T) {
 	release(true)
 	_, err := niced()
 	w.is.NoErr(err)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.Equal(c.Priority, 30)
 	w.is.Equal(string(c.Planned), `[{"args":{"a":"<b>"},"kind":"k","priority":30},{"args":null,"kind":"k","priority":30}]`)
 	w.is.True(errors.Is(admin.SetPriority(w.ctx(), w.Store, id, 1, true, "ann"), job.ErrNotQueued))
@@ -133,7 +133,7 @@ func TestConcurrentDeleteAndRetry(t *testing.T) {
 		w.is.Equal(again, []int64{id})
 		w.is.True(errors.Is(gone, job.ErrNotTerminal))
 		w.promote(1)
-		w.end(podID, ending(w.one(podID)))
+		w.end(podID, ending(w.claimOne(podID)))
 		_, err := admin.Delete(w.ctx(), w.Store, id, "ann")
 		w.is.NoErr(err)
 	}

@@ -41,7 +41,7 @@ func TestOverdueJobInEveryState(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	running := w.put(about("s"))[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	ids := w.put(plain, plain, func(n *store.NewJob) { n.Priority = -100 }, func(n *store.NewJob) { n.DelayMillis = 1 })
 	young, old, low, parked := ids[0], ids[1], ids[2], ids[3]
 	w.due(25, running, old, low)
@@ -91,7 +91,7 @@ func TestRecoveredJobAge(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
-	w.one(a)
+	w.claimOne(a)
 	w.dies(a, b)
 	ended, passed := w.overdue(10)
 	w.is.Equal(len(ended)+len(passed), 0) // the job does not end, even though its ready time is the earliest of all
@@ -105,7 +105,7 @@ func TestOverdueJobWithLockedRow(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.due(25, id)
 	tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(podID, c), time.Minute, false)
 	w.is.NoErr(err)
@@ -126,7 +126,7 @@ func TestOverdueJobWithCancelRequest(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(plain)[0]
-	w.one(podID)
+	w.claimOne(podID)
 	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.due(25, id)

@@ -19,7 +19,7 @@ func TestPromotedJobFields(t *testing.T) {
 	delayed := func(ms int64) func(*store.NewJob) { return func(n *store.NewJob) { n.DelayMillis = ms } }
 	ids := w.put(delayed(3), delayed(1), delayed(2), delayed(3_600_000))
 	retried := w.put(func(n *store.NewJob) { n.Priority, n.Subject = 20, "s" })
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
@@ -32,7 +32,7 @@ func TestPromotedJobFields(t *testing.T) {
 	late := w.put(plain)
 	var order []int64
 	for range 5 {
-		order = append(order, w.one(podID).ID)
+		order = append(order, w.claimOne(podID).ID)
 	}
 	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // jobs are promoted in the order in which they became due
 	w.is.Equal(w.at(retried[0]).Fence, int64(2))
@@ -67,7 +67,7 @@ func TestCancelledJobRetryHandBack(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	_, err = w.Park(w.ctx(), leaseOf(podID, c), time.Hour, store.Retry{Message: "boom"})
@@ -90,7 +90,7 @@ func TestStopOfRunningJob(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	got, err := admin.Cancel(w.ctx(), w.Store, id, 0, true, "bob", ignoreLease)
@@ -111,7 +111,7 @@ func TestHistoryOrderOfNotes(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.is.NoErr(w.Emit(w.ctx(), leaseOf(podID, c), store.Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`),
 		At: time.Now().Round(0).Add(time.Hour)})) // by a clock that is ahead
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(podID, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
@@ -143,10 +143,10 @@ func TestAPromotedJobStaysIsolated(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.exec(`update trapeze.live set isolated = true where id = $1`, id)
 	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
-	w.is.True(w.one(podID).Isolated)
+	w.is.True(w.claimOne(podID).Isolated)
 }

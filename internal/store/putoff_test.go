@@ -16,7 +16,7 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
-	c := w.one(a)
+	c := w.claimOne(a)
 	w.is.Equal(c.Snoozes, 0)
 	due, err := w.Snooze(w.ctx(), leaseOf(a, c), 1, time.Hour, store.Retry{Message: "GPU busy"})
 	w.is.NoErr(err)
@@ -26,11 +26,11 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.subjects where state = 'held'`), 0) // its subject is free
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
-	c = w.one(b)
+	c = w.claimOne(b)
 	w.is.Equal([]int64{int64(c.Snoozes), c.Fence, int64(c.Attempt)}, []int64{1, 2, 1}) // the claim returns the number of snoozes
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(b, c), job.Progress{Message: ptr("again")}))
 	w.dies(b, a)
-	c = w.one(a)
+	c = w.claimOne(a)
 	w.is.Equal(c.Snoozes, 1) // the number survives both a crash and a progress report
 	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 2, 0, store.Retry{Message: "GPU still busy"})
 	w.is.NoErr(err)
@@ -59,12 +59,12 @@ func TestSnoozeCountAfterRetry(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // a retry after an error writes nothing to job_progress
 	w.promote(1)
-	c = w.one(podID)
+	c = w.claimOne(podID)
 	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
 }
 
@@ -73,11 +73,11 @@ func TestLateSnooze(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
-	old := w.one(a)
+	old := w.claimOne(a)
 	w.dies(a, b)
 	_, err := w.Snooze(w.ctx(), leaseOf(a, old), 1, time.Hour, store.Retry{Message: "late"})
 	w.is.True(err != nil) // the lease is lost
-	c := w.one(b)
+	c := w.claimOne(b)
 	_, err = admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, store.Retry{Message: "cancelled"})

@@ -89,7 +89,7 @@ func TestEndByPreviousVersion(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(about(""))
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	w.exec(`with gone as (
 			delete from trapeze.live where id = $1 returning *
 		), ended as (

@@ -17,10 +17,10 @@ func TestRecoveredJobWithSubject(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
-	old := w.one(a)
+	old := w.claimOne(a)
 	w.is.Equal(first(w.dies(a, b)), 1)
 	w.is.Equal(w.at(id).State, job.Pending)
-	again := w.one(b)
+	again := w.claimOne(b)
 	w.is.Equal(again.ID, id) // the row of the job's previous run in subjects does not block the new claim
 	w.is.Equal(again.Fence, old.Fence+1)
 	_, ok := w.end(a, ending(old))
@@ -34,11 +34,11 @@ func TestRecoveredJobAheadOfBacklog(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
-	w.one(a)
+	w.claimOne(a)
 	w.put(plain, plain)
 	w.exec(`update trapeze.live set ready_at = now() - interval '1 day' where id <> $1`, id)
 	w.dies(a, b)
-	w.is.Equal(w.one(b).ID, id)
+	w.is.Equal(w.claimOne(b).ID, id)
 }
 
 func TestRecoveryBehind3000Jobs(t *testing.T) {
@@ -51,7 +51,7 @@ func testRecoveryBehindBacklog(t *testing.T, backlog int) {
 	a, b := w.pod("a"), w.pod("b")
 	w.exec(`select setval('trapeze.job_ids', $1)`, backlog+1) // the job's id comes after those of the backlog
 	w.put(plain)
-	parent := w.one(a)
+	parent := w.claimOne(a)
 	w.seedPending(backlog)
 	child := w.new(then(parent))[0]
 	end, ok := w.end(a, endingWith(parent, child))
@@ -61,8 +61,8 @@ func testRecoveryBehindBacklog(t *testing.T, backlog int) {
 	pending, _ := w.recover(b, 5000)
 	took := time.Since(began)
 	w.is.Equal(pending, 1)
-	w.is.Equal(w.one(b).ID, child.ID) // the next step goes before the backlog
-	w.is.True(took < 5*time.Second)   // recovery takes one pass over live, regardless of how many jobs are waiting
+	w.is.Equal(w.claimOne(b).ID, child.ID) // the next step goes before the backlog
+	w.is.True(took < 5*time.Second)        // recovery takes one pass over live, regardless of how many jobs are waiting
 	w.t.Logf("recovered behind %d jobs in %s", backlog, took)
 }
 
@@ -102,14 +102,14 @@ func TestCrashLimitAndIsolation(t *testing.T) {
 		id := w.put(limit(tt.limit))[0]
 		for _, isolated := range tt.isolated {
 			podID := w.pod("a")
-			w.one(podID)
+			w.claimOne(podID)
 			w.dies(podID, by)
 			var is bool
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select isolated from trapeze.live where id = $1`, id).Scan(&is))
 			w.is.Equal(is, isolated) // a job is isolated after two crashes, or if its next crash would be the last
 		}
 		podID := w.pod("a")
-		w.one(podID)
+		w.claimOne(podID)
 		_, ended := w.dies(podID, by)
 		w.is.Equal(ended, 1)
 		j := w.at(id)
@@ -139,16 +139,16 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
-	w.one(a)
+	w.claimOne(a)
 	w.dies(a, b)
-	c := w.one(b)
+	c := w.claimOne(b)
 	tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(b, c), time.Minute, false)
 	w.is.NoErr(err)
 	w.is.NoErr(tx.Checkpoint(w.ctx(), w.Store, c.ID, json.RawMessage(`{"line":7}`)))
 	tx.End(w.ctx())
 	w.is.Equal(w.at(id).Crashes, 0)
 	w.dies(b, w.pod("c"))
-	again := w.one(w.pod("d"))
+	again := w.claimOne(w.pod("d"))
 	w.is.Equal(string(again.Checkpoint), `{"line":7}`) // the next claim returns the checkpoint
 	w.is.Equal(again.Fence, c.Fence+1)
 }
@@ -158,7 +158,7 @@ func TestRecoveryWithCancelRequest(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
-	w.one(a)
+	w.claimOne(a)
 	c, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Running)
@@ -173,7 +173,7 @@ func TestPodClosedWithoutOtherPods(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	id := w.put(plain)[0]
-	w.one(a)
+	w.claimOne(a)
 	// The pod was closed, either because it left or because another pod closed it and died before recovering any jobs. Then no pod ran for
 	// a day.
 	w.exec(`update trapeze.pods set closed_at = now() - interval '1 day', closed = 'left' where id = $1`, a)
@@ -211,7 +211,7 @@ func TestSweepAfterPodLeaves(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.put(plain)
-	w.one(a)
+	w.claimOne(a)
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	pending, _ := w.recover(b, 1000)
 	w.is.Equal(pending, 1)

@@ -76,9 +76,9 @@ func TestForgetOldDays(t *testing.T) {
 		w.end(podID, ending(c))
 	}
 	young := w.put(about("t"))
-	w.end(podID, ending(w.one(podID)))
+	w.end(podID, ending(w.claimOne(podID)))
 	failed := w.put(plain)
-	e := ending(w.one(podID))
+	e := ending(w.claimOne(podID))
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
 	w.end(podID, e)
 	w.age(append(old, failed...)...)

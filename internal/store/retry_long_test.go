@@ -42,14 +42,14 @@ func TestConcurrentPipelineRetriesAndCancel(t *testing.T) {
 		w.is.Equal(after.Fence, before.Fence) // a retry is not a claim
 		// The pod dies with its claim, and a recovery and a retry run concurrently.
 		w.promote(1)
-		c := w.one(a)
+		c := w.claimOne(a)
 		w.is.Equal(c.Fence, before.Fence+1)
 		w.lapse(a)
 		x, y := async(func() (int, error) { n, _ := w.recover(b, 10); return n, nil }), async(retry)
 		_, _ = x()
 		_, err = y()
 		w.is.True(errors.Is(err, job.ErrNotFailed))
-		again := w.one(b)
+		again := w.claimOne(b)
 		w.is.Equal(again.Fence, before.Fence+2) // each claim increases the fence
 		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
 		w.is.True(!ok) // the first owner is too late

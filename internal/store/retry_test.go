@@ -17,7 +17,7 @@ import (
 func (w *world) failing(podID string, changes ...func(*store.NewJob)) int64 {
 	w.t.Helper()
 	w.put(append(changes, plain)[0])
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	e := ending(c)
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
 	w.end(podID, e)
@@ -43,7 +43,7 @@ func TestRetentionOfRetriedJob(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(w.at(id).State, job.Pending)
 	w.promote(1)
-	_, ok := w.end(podID, ending(w.one(podID)))
+	_, ok := w.end(podID, ending(w.claimOne(podID)))
 	w.is.True(ok)
 	w.is.Equal(w.at(id).State, job.Succeeded)
 	w.exec(`delete from trapeze.jobs where id = $1`, id) // the job's first epoch is no longer in the history
@@ -72,7 +72,7 @@ func TestAbortDuringFanOutRetry(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(podID)
+	parent := w.claimOne(podID)
 	children := w.fanOut(podID, parent, store.FanOut{}, plain, plain)
 	for _, c := range w.claims(podID, 2) {
 		w.end(podID, branchEnding(c, job.Failed))
@@ -124,7 +124,7 @@ func TestRetentionDuringReads(t *testing.T) {
 		w.is.NoErr(err)
 	}
 	w.put(plain)
-	parent := w.one(podID)
+	parent := w.claimOne(podID)
 	w.fanOut(podID, parent, store.FanOut{Result: []byte(`7`), Pipeline: ptr("")}, plain, plain, plain)
 	claims := w.claims(podID, 3)
 	w.end(podID, branchEnding(claims[0], job.Succeeded))
@@ -154,7 +154,7 @@ func TestRetentionDuringReads(t *testing.T) {
 	w.is.Equal(string(w.at(parent.ID).Result), `7`)
 	c := &store.Claimed{ID: join.ID, Fence: 1, Definition: store.Definition{PipelineID: parent.ID}}
 	if w.at(join.ID).State == job.Pending {
-		c = w.one(podID)
+		c = w.claimOne(podID)
 	}
 	_, ok = w.end(podID, ending(c))
 	w.is.True(ok)
@@ -193,10 +193,10 @@ func TestRetentionOfRetriedBranches(t *testing.T) {
 	w.ShortWait(time.Minute)
 	podID := w.pod("a")
 	w.put(plain)
-	other := w.one(podID)
+	other := w.claimOne(podID)
 	w.end(podID, ending(other))
 	w.put(plain)
-	parent := w.one(podID)
+	parent := w.claimOne(podID)
 	w.fanOut(podID, parent, store.FanOut{FailFast: true}, plain, plain)
 	claims := w.claims(podID, 2)
 	w.end(podID, branchEnding(claims[0], job.Succeeded))

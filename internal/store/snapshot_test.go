@@ -44,10 +44,10 @@ func TestClaimSnapshotJobTaken(t *testing.T) {
 		return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead, first, last"), fiveOf(a))
 	})
 	w.waiting(1)
-	taken := w.one(b)
+	taken := w.claimOne(b)
 	w.is.Equal(taken.ID, ids[0])
 	w.end(b, ending(taken))
-	next := w.one(b) // this job has not ended
+	next := w.claimOne(b) // this job has not ended
 	w.is.Equal(next.ID, ids[1])
 	again := w.put(about("t"))
 	release(false)
@@ -62,7 +62,7 @@ func TestFinishSnapshotRowTouched(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.put(plain)
-	c := w.one(a)
+	c := w.claimOne(a)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	finish := async(func() (int64, error) {
 		var none []string
@@ -87,7 +87,7 @@ func TestFinishSnapshotSubjectTaken(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.put(plain)
-	c := w.one(a)
+	c := w.claimOne(a)
 	child := w.new(then(c, about("s")))[0]
 	release := w.freeze(`insert into trapeze.subjects values ('k', 's', -1, 'held')`)
 	finish := async(func() (map[int64]store.Ended, error) {

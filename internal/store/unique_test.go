@@ -43,7 +43,7 @@ func TestClaimDuringUncommittedNoOp(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see the writes of the duplicate submission's transaction, but other jobs do not have to wait
 	w.is.Equal(w.at(id).Attempt, 0)                 // no attempt was spent
 	w.is.NoErr(tx.Commit(w.ctx()))
-	w.is.Equal(w.one(podID).ID, id)
+	w.is.Equal(w.claimOne(podID).ID, id)
 }
 
 func TestPendingUniqueKeyAfterClaim(t *testing.T) {
@@ -54,7 +54,7 @@ func TestPendingUniqueKeyAfterClaim(t *testing.T) {
 	w.is.Equal(holder, id)
 	_, holder = w.submit("sync", "pending")
 	w.is.Equal(holder, id)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	next, holder := w.submit("sync", "pending")
 	w.is.Equal(holder, next)
 	_, err := w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, c)}, "why")
@@ -88,7 +88,7 @@ func TestActiveUniqueKeyAfterEnd(t *testing.T) {
 			w := newWorld(t)
 			podID := w.pod("a")
 			id, _ := w.submit("sync", "active")
-			c := w.one(podID)
+			c := w.claimOne(podID)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, id) // the first job is running
 			end(w, podID, c)
@@ -103,7 +103,7 @@ func TestEndWithLockedUniqueKey(t *testing.T) {
 	w := newWorld(t)
 	podID := w.pod("a")
 	id, _ := w.submit("sync", "active")
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()

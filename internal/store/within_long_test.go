@@ -54,14 +54,14 @@ func TestLongPipelinePictureMemory(t *testing.T) {
 	is.NoErr(err)
 	heavy := func(n *store.NewJob) { n.Args, n.Planned = large, plan }
 	w.put(heavy)
-	c := w.one(podID)
+	c := w.claimOne(podID)
 	const steps = 12
 	for range steps - 1 {
 		next := w.new(then(c, heavy))[0]
 		next.Starts = false
 		_, ok := w.end(podID, endingWith(c, next))
 		is.True(ok)
-		c = w.one(podID)
+		c = w.claimOne(podID)
 	}
 	spine, err := view.Spine(w.ctx(), w.Store, c.PipelineID)
 	is.NoErr(err)

@@ -121,7 +121,7 @@ func (w *world) claims(podID string, n int) []*store.Claimed {
 }
 
 // one claims one job, and fails the test if there is none.
-func (w *world) one(podID string) *store.Claimed {
+func (w *world) claimOne(podID string) *store.Claimed {
 	w.t.Helper()
 	found := w.claims(podID, 1)
 	if len(found) != 1 {

@@ -55,10 +55,10 @@ func TestMetricsMatchPrometheusClient(t *testing.T) {
 	}
 	ours := prometheus.NewRegistry()
 	ours.MustRegister(newCollector(set.Metrics(), set.Each))
-	is.Equal(text(ours), text(own))
+	is.Equal(exposition(ours), exposition(own))
 }
 
-func text(registry *prometheus.Registry) string {
+func exposition(registry *prometheus.Registry) string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()

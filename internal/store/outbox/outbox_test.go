@@ -77,7 +77,7 @@ func (w *world) due() []Item {
 }
 
 // one returns the only job to start.
-func (w *world) one() Item {
+func (w *world) dueItem() Item {
 	w.t.Helper()
 	list := w.due()
 	if len(list) != 1 {
@@ -104,14 +104,14 @@ func TestEngineJobStartAndEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(func(n *store.NewJob) { n.Planned, n.Trace = json.RawMessage(`[{"kind":"next"}]`), "00-aa-bb-01" })[0]
-	i := w.one()
+	i := w.dueItem()
 	w.is.Equal(i.ID, id)
 	w.is.Equal(string(i.Args), `{"n": 1}`)
 	w.is.Equal(string(i.Planned), `[{"kind":"next"}]`)
 	w.is.Equal(i.Trace, "00-aa-bb-01")
 	w.is.Equal(i.Epoch(), int64(1))
 	w.is.Equal(i.Run, "")
-	again := w.one() // the forwarder died before it recorded the start
+	again := w.dueItem() // the forwarder died before it recorded the start
 	w.is.Equal(again.Epoch(), i.Epoch())
 	w.start(i, "run 1")
 	w.start(i, "run 1") // both the forwarder and the run record the start
@@ -128,7 +128,7 @@ func TestConcurrentRunsOfEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
-	i := w.one()
+	i := w.dueItem()
 	w.start(i, "run 1")
 	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 2"), ErrStale))
 }
@@ -153,7 +153,7 @@ func TestFencesAcrossPodsAndEngines(t *testing.T) {
 		rises(onPod())
 		rises(onPod())
 		for range 2 {
-			i := w.one()
+			i := w.dueItem()
 			rises(Fence(i.Epoch(), 1))
 			rises(Fence(i.Epoch(), 2))
 			rises(Fence(i.Epoch(), 5_000_000))
@@ -163,7 +163,7 @@ func TestFencesAcrossPodsAndEngines(t *testing.T) {
 	}
 	// A restored backup begins a new history, whose fences are higher than all earlier ones.
 	w.exec(`update trapeze.cluster set epoch = epoch + 1`)
-	i := w.one()
+	i := w.dueItem()
 	rises(Fence(i.Epoch(), 1))
 	w.is.True(last > 10_000_000_000)
 	w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "lost"))
@@ -180,10 +180,10 @@ func TestEndOfEarlierEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
-	lost := w.one()
+	lost := w.dueItem()
 	w.start(lost, "run 1")
 	w.is.NoErr(w.Again(t.Context(), lost.ID, lost.Epoch(), "the namespace was restored"))
-	again := w.one()
+	again := w.dueItem()
 	w.is.True(again.Epoch() > lost.Epoch())
 	_, err := w.End(t.Context(), lost.ID, lost.Epoch(), succeeded)
 	w.is.True(errors.Is(err, ErrStale))
@@ -200,7 +200,7 @@ func TestLostEngineRunCrashCount(t *testing.T) {
 	w.Outbox.o.Ended = func(e job.End) { ended = append(ended, e) }
 	w.put(plain)
 	for range 3 {
-		i := w.one()
+		i := w.dueItem()
 		w.start(i, "run")
 		w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "workflow not found"))
 	}
@@ -217,7 +217,7 @@ func TestSubjectMutexInEngine(t *testing.T) {
 	w.is.Equal(len(first), 2)
 	w.is.Equal(w.end(first[0], succeeded), job.Succeeded)
 	w.is.NoErr(w.Started(t.Context(), first[1].ID, first[1].Epoch(), "run"))
-	w.is.Equal(w.one().ID, ids[1])
+	w.is.Equal(w.dueItem().ID, ids[1])
 }
 
 // The outbox reports each job that it makes pending: after an end, after the loss of a run, and after the insertion of a next step.
@@ -239,17 +239,17 @@ func TestOutboxReportsAdmittedJobs(t *testing.T) {
 		return func(n *store.NewJob) { n.Subject, n.Priority = "s", priority }
 	}
 	w.put(about("s"))
-	i := w.one()
+	i := w.dueItem()
 	second := w.put(urgent(20), urgent(30))[1]
 	w.start(i, "run 1")
 	w.end(i, succeeded)
 	expect(30)
-	i = w.one()
+	i = w.dueItem()
 	w.is.Equal(i.ID, second)
 	w.put(urgent(40))
 	w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "the run is lost"))
 	expect(40) // the lost run's job yields
-	i = w.one()
+	i = w.dueItem()
 	w.is.Equal(i.Priority, 40)
 	step := w.put(func(n *store.NewJob) { n.Subject = "t" })[0]
 	next, err := w.Store.NewIDs(t.Context(), 1)
@@ -263,7 +263,7 @@ func TestPodClaimOfEngineSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(about("s"))
-	w.one()
+	w.dueItem()
 	podID := uuid.NewString()
 	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	w.put(func(n *store.NewJob) { n.Subject, n.Lane = "s", "default" })
@@ -301,14 +301,14 @@ func TestClosedEngineLane(t *testing.T) {
 	w.exec(`update trapeze.queue_state set frozen = true`)
 	w.is.Equal(len(w.due()), 0)
 	w.exec(`update trapeze.queue_state set frozen = false`)
-	w.one()
+	w.dueItem()
 }
 
 func TestCancelledEngineRunDelivery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
-	i := w.one()
+	i := w.dueItem()
 	w.start(i, "run 1")
 	_, err := admin.Cancel(t.Context(), w.Store, i.ID, 0, false, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
@@ -328,7 +328,7 @@ func TestAStoppedRunIsTerminated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
-	i := w.one() // the start is not recorded: the forwarder may have started the run
+	i := w.dueItem() // the start is not recorded: the forwarder may have started the run
 	_, err := admin.Cancel(t.Context(), w.Store, i.ID, 0, true, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
 	list, err := w.Cancels(t.Context(), 10)
@@ -345,7 +345,7 @@ func TestStackRequestForEngineJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
-	i := w.one()
+	i := w.dueItem()
 	_, err := admin.AskStack(t.Context(), w.Store, i.ID, "ana")
 	w.is.True(errors.Is(err, job.ErrNotRunning)) // no pod is running the job
 	name, err := NameOf(t.Context(), w.Store, PodID("far"))
@@ -358,7 +358,7 @@ func TestCancelBeforeEngineStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
-	i := w.one()
+	i := w.dueItem()
 	_, err := admin.Cancel(t.Context(), w.Store, i.ID, 0, false, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
 	list, err := w.Cancels(t.Context(), 10)
@@ -373,7 +373,7 @@ func TestEngineNextStepInPostgres(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(func(n *store.NewJob) { n.Submitter, n.Pipeline = "ana", nil })[0]
-	i := w.one()
+	i := w.dueItem()
 	next, err := w.Outbox.NewIDs(t.Context(), 1)
 	w.is.NoErr(err)
 	e := succeeded
@@ -391,7 +391,7 @@ func TestAnEndCountsItsBranch(t *testing.T) {
 	w.exec(`insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome) values ($1, 1, 2, 2, 0, false, 'ok')`, group)
 	no := int32(1)
 	w.put(func(n *store.NewJob) { n.Group, n.No, n.PipelineID, n.Step = &group, &no, group, 1 })
-	w.end(w.one(), succeeded)
+	w.end(w.dueItem(), succeeded)
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, group), 1)
 }
 
@@ -489,7 +489,7 @@ func TestEpochAsPodClaim(t *testing.T) {
 	w.is.Equal(lanes, []string{"leaves", "video"}) // a lane that is moving to another engine still has running jobs
 
 	w.put(func(n *store.NewJob) { n.MaxCrashes = new(int); *n.MaxCrashes = 7 })
-	i := w.one()
+	i := w.dueItem()
 	w.is.Equal(*i.MaxCrashes, 7)
 	w.is.True(!i.ClaimedAt.IsZero())
 	w.start(i, "run")
@@ -499,14 +499,14 @@ func TestEpochAsPodClaim(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0)
 	_, _, err = w.Promote(t.Context(), 10)
 	w.is.NoErr(err)
-	again := w.one()
+	again := w.dueItem()
 	w.is.Equal(again.Snoozes, 3)
 	w.is.True(again.Epoch() > i.Epoch())
 	w.is.NoErr(w.Remove(t.Context(), i.ID, i.Epoch())) // does not remove the row of the later epoch
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 1)
 	w.start(again, "run")
 	w.is.NoErr(w.Again(t.Context(), again.ID, again.Epoch(), "lost"))
-	w.is.Equal(w.one().Crashes, 1)
+	w.is.Equal(w.dueItem().Crashes, 1)
 }
 
 // A job with an older due time may become claimable after a scan has read its lane.

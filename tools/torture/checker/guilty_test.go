@@ -60,7 +60,7 @@ func TestEveryInvariantViolation(t *testing.T) {
 			if c.forge != nil {
 				c.forge(r)
 			}
-			f := of(t, Check(r), c.invariant)
+			f := findingOf(t, Check(r), c.invariant)
 			is.True(len(f.Violations) > 0) // the violation is detected
 			is.True(f.Violations[0].What != "")
 		})

@@ -237,7 +237,7 @@ func cutPrefix(s, prefix string) (string, bool) {
 }
 
 // of returns the finding for an invariant.
-func of(t *testing.T, list []Finding, invariant string) Finding {
+func findingOf(t *testing.T, list []Finding, invariant string) Finding {
 	t.Helper()
 	i := slices.IndexFunc(list, func(f Finding) bool { return f.Invariant == invariant })
 	if i < 0 {
