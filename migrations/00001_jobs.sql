@@ -59,7 +59,7 @@ create table trapeze.live (
     crashes          integer not null default 0,
     priority         smallint not null check (priority between -100 and 100),
     cancel_requested boolean not null default false,
-    isolated         boolean not null default false,  -- its next crash convicts it: one such job a pod
+    isolated         boolean not null default false,  -- it has crashed pods: a pod runs one such job at a time
     state            text not null check (state in ('pending', 'running')),
     unique_while     text,                 -- pending: the claim frees its unique key; active: its end does
     lane             text not null,

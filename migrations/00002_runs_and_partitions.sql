@@ -13,8 +13,8 @@ create table trapeze.subjects (
     previous_job bigint                    -- the latest run until this job starts
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
-comment on table trapeze.subjects is 'One row per kind and subject: the job that holds the subject and may run, or else the job that ran last.';
--- The index guarantees that at most one job runs per kind and subject, even if a pod misbehaves. No column of the index is nullable, so no null can open a hole.
+comment on table trapeze.subjects is 'For each kind and subject: the job that holds the subject and may run, or else the job that ran last.';
+-- At most one row per kind and subject is held. Each statement that inserts a job with a subject into live must hold it. No column of the index is nullable, so no null can open a hole.
 create unique index subjects_one_guard on trapeze.subjects (kind, subject) where state = 'held';
 comment on index trapeze.subjects_one_guard is 'Which job holds the subject? At most one may.';
 create index subjects_by_subject on trapeze.subjects (kind, subject);

@@ -69,7 +69,7 @@ func (p *Poller) Ended(e store.Ended, kind, subject string) {
 		p.Admitted([]store.AdmittedJob{*e.Heir})
 		return
 	}
-	if p.SubjectChanged(kind, subject); e.Found && subject != "" {
+	if p.SubjectChanged(kind, subject); e.EndedBefore && subject != "" {
 		p.WakeAll()
 	}
 }

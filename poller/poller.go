@@ -1,5 +1,5 @@
-// Package poller is the safety net of an engine. It finds within one interval any job that the fast path misses, because a process has
-// failed, a reply was lost, or no pod has noticed a commit. It also claims the pending jobs for free slots. Each engine has one poller.
+// Package poller is the safety net of an engine. It finds any job that the fast path misses, because a process has failed, a reply was
+// lost, or no pod has noticed a commit: usually within one interval. It also claims the pending jobs for free slots. Each engine has one poller.
 //
 //	interval ± 10 % ───┐
 //	a wake-up ─────────┼──▶ Poll, repeated while it finds more ──▶ wait
@@ -98,7 +98,7 @@ func (p *Poller) Poll(ctx context.Context) (more bool) {
 	promote, recover := p.due.take()
 	if recover && !p.Lease.MayJudge() {
 		p.due.pollAgain(false, true, p.Opts.HeartbeatEvery)
-	} else if recover && !p.went(ctx, recoveryFailed, p.recoverLapsed(ctx)) {
+	} else if recover && !p.went(ctx, recoveryFailed, p.recoverClosedPods(ctx)) {
 		p.due.pollAgain(false, true, time.Second)
 	}
 	if promote {

@@ -13,9 +13,9 @@ import (
 // recoverPage is the number of rows of the live table that a recovery statement reads.
 const recoverPage = 5000
 
-// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. Recovery needs no slots, lanes or handlers, so any pod
+// recoverClosedPods closes lapsed pods and recovers the jobs of closed ones, in pages. Recovery needs no slots, lanes or handlers, so any pod
 // can recover any other pod's jobs.
-func (p *Poller) recoverLapsed(ctx context.Context) error {
+func (p *Poller) recoverClosedPods(ctx context.Context) error {
 	spared, left := p.Lease.Spared(p.Opts.LeaseFor)
 	closed := time.Now()
 	lapsed, err := store.CloseLapsed(ctx, p.Store, p.PodID(), p.Opts.LeaseFor, spared)

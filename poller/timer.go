@@ -16,7 +16,7 @@ type Source interface {
 	NextDue() time.Time
 }
 
-// Timer decides when its source is swept: at intervals, when woken, and when something becomes due. It merges wake-ups and never spins.
+// Timer decides when its source is polled: at intervals, when woken, and when something becomes due. It merges wake-ups and never spins.
 // Create one with [NewTimer].
 type Timer struct {
 	source Source

@@ -20,7 +20,7 @@ func (x *executor) flushOf(run *Run, e store.Ending, next *store.NewJob) *flush 
 	if run.Claimed.Ahead {
 		e.Started = &run.Claimed.ClaimedAt
 	}
-	e.ID, e.Fence, e.Next, e.Branch, e.Undo, e.Subject = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo, run.Claimed.Subject != ""
+	e.ID, e.Fence, e.Next, e.Branch, e.Undo, e.HasSubject = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo, run.Claimed.Subject != ""
 	if next != nil {
 		next.Starts = x.mayStart(run, next)
 		x.InFlight.Add(next.ID)
@@ -137,7 +137,7 @@ func (x *executor) concludeFlush(w *flush) *Run {
 		// The handler's outcome cannot be stored, so fail the job.
 		x.undoStart(run, next)
 		x.Log.ErrorContext(run.Ctx, "could not store the result", append(run.attrs(), telemetry.Err, err)...)
-		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, Subject: e.Subject, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
+		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, HasSubject: e.HasSubject, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
 		_ = write()
@@ -170,9 +170,9 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 	_ = failpoint.Hit(failpoint.FinishCommitted)
 	// A job that was cancelled instead either received a cancel request first or was stopped by a command. A job that had already ended may
 	// have a different outcome, so callers must read its row.
-	run.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
+	run.Wrote.Store(!ended.EndedBefore && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
-	if !ended.Found || ended.Here {
+	if !ended.EndedBefore || ended.EndedHere {
 		x.reportEnd(run, e, ended.State)
 	}
 	run.span.State(ended.State)

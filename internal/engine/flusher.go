@@ -368,7 +368,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 	for _, w := range batch {
 		switch at := found[w.ending.ID]; {
 		case at.State != nil:
-			f.answer(w, store.Ended{State: *at.State, ChildRunning: at.NextRunning, Found: true, Here: w.unknown && at.ByFinish}, nil)
+			f.answer(w, store.Ended{State: *at.State, ChildRunning: at.NextRunning, EndedBefore: true, EndedHere: w.unknown && at.ByFinish}, nil)
 		case at.Held:
 			again = append(again, w)
 		case at.Deleted:

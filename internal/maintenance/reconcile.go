@@ -41,7 +41,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 
 // reconcileRuns frees subjects that are held for jobs that are not running.
 func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
-	ended, err := upkeep.ReconcileRuns(ctx, m.o.Store, reconcilePage)
+	ended, err := upkeep.ReconcileGuards(ctx, m.o.Store, reconcilePage)
 	for _, run := range ended {
 		m.o.Log.ErrorContext(ctx, "released a subject held by a job that does not run: rows were probably changed by hand",
 			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)

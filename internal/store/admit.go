@@ -82,7 +82,7 @@ var lockFirst = `(select p.id, p.priority, p.run_after from trapeze.parked p
 const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
 
 // admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It does not take
-// a later job if the first one is locked: the job would have to yield at once, and the process that has locked the first job admits it. It
+// a later job if the first one is locked, or is due but not promoted yet: the job would have to yield at once, and the process that has locked the first job admits it. It
 // returns the subjects whose first job it has locked, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
 // and the subject must be asked for again, because a concurrent end may have found the locked row. Plan: per subject, one probe of
 // subjects_one_guard and parked_pkey, and those of waitingFirst.
@@ -104,7 +104,7 @@ select kind, subject, kind, '', priority, run_after from heirs where id not in (
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
 // whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
-// again. A recovered job, which precedes its lane's backlog, keeps its age. Plan: per subject, one probe of subjects_one_guard and of live_pkey,
+// again. A recovered job, which precedes others of its priority, then counts as due since its latest claim. Plan: per subject, one probe of subjects_one_guard and of live_pkey,
 // and those of waitingFirst.
 var yieldSQL = newStatement(`
 with outranked as materialized (

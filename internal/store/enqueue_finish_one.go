@@ -106,7 +106,7 @@ func finishOneOf(podID string, list []Ending) (*statement, args) {
 		return nil, nil
 	}
 	e := &list[0]
-	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.Subject || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
+	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.HasSubject || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
 		return nil, nil
 	}
 	sql, by := endOneSQL, args{{"pod", podID}}

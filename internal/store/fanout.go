@@ -36,7 +36,7 @@ var (
 
 // fanOutSQL parks a claim until its branches have ended. Parts that have already been completed are counted. Plan: Index Scan on live_pkey
 // and subjects_by_subject, one row each; parts_pkey.
-var fanOutSQL = newStatement(with(fanOutGone, fanOutParked, fanOutRow, fanOutPipeline, fanOutRun, fanOutEvent), `
+var fanOutSQL = newStatement(with(fanOutGone, fanOutParked, fanOutRow, fanOutPipeline, fanOutGuard, fanOutEvent), `
 select open = 0 from fan_out`)
 
 const (
@@ -67,8 +67,8 @@ const (
 	insert into trapeze.pipelines (id, name) select @id, @pipeline::text from gone where @pipeline::text is not null on conflict (id) do nothing
 )`
 
-	// fanOutRun ends the run for the job's subject. Plan: subjects_by_subject, one row.
-	fanOutRun = `ended_run as (
+	// fanOutGuard frees the guard of the job's subject. Plan: subjects_by_subject, one row.
+	fanOutGuard = `freed_guard as (
 	update trapeze.subjects c set state = 'free' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
 )`

@@ -15,21 +15,21 @@ import (
 
 // Ending is the final outcome of one claim of a job, together with the next step.
 type Ending struct {
-	ID      int64
-	Fence   int64
-	State   job.State // succeeded, failed or cancelled
-	Outcome job.OutcomeStatus
-	Reason  job.Reason
-	Result  json.RawMessage // nil if there is none
-	Error   string          // empty if there is none
-	Class   job.ErrorClass  // set if the job failed
-	Code    string          // empty if there is none
-	Undo    json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
-	Started *time.Time      // start time of the handler, for a job that was claimed ahead of time; nil if the row already contains it
-	Next    *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
-	Branch                  // branch of the finished job
-	Subject bool            // the finished job has a subject
-	EventNo int             // only for a job that was waiting: the number that [Store.Waiting] read
+	ID         int64
+	Fence      int64
+	State      job.State // succeeded, failed or cancelled
+	Outcome    job.OutcomeStatus
+	Reason     job.Reason
+	Result     json.RawMessage // nil if there is none
+	Error      string          // empty if there is none
+	Class      job.ErrorClass  // set if the job failed
+	Code       string          // empty if there is none
+	Undo       json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
+	Started    *time.Time      // start time of the handler, for a job that was claimed ahead of time; nil if the row already contains it
+	Next       *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
+	Branch                     // branch of the finished job
+	HasSubject bool            // the finished job has a subject
+	EventNo    int             // only for a job that was waiting: the number that [Store.Waiting] read
 }
 
 // Ended is the result of an accepted [Ending].
@@ -38,8 +38,8 @@ type Ended struct {
 	ChildRunning bool         // the next step was started for this pod, with fence 1
 	OffBalance   *int64       // the fan-out that now needs to be settled; see [Store.FanOut]
 	Heir         *AdmittedJob // the subject's next job, which became pending in the same commit; if nil, call [Store.AdmitNext]
-	Found        bool         // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
-	Here         bool         // set by the caller along with Found: this pod's earlier attempt ended the claim, but its reply was lost
+	EndedBefore  bool         // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
+	EndedHere    bool         // set by the caller along with EndedBefore: this pod's earlier attempt ended the claim, but its reply was lost
 }
 
 // A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and
@@ -79,7 +79,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 }
 
 // endGuards gives the guard of each job in the gone CTE to the first job that is parked for the same subject, and makes that job pending. If there is
-// none, or another transaction has locked its row, the guard is freed. kept is a condition that leaves out jobs that hand over their guard otherwise. Guards of
+// none, another transaction has locked its row, or a job that is due but not promoted comes first, the guard is freed. kept is a condition that leaves out jobs that hand over their guard otherwise. Guards of
 // next steps are inserted before: two ends that use each other's subjects could deadlock otherwise. Plan: per job with a subject, one probe of
 // parked_for_subject, parked_pkey and subjects_by_subject.
 func endGuards(kept string) string {
@@ -95,7 +95,7 @@ func endGuards(kept string) string {
 	delete from trapeze.parked p using inherited i where p.id = i.job_id returning p.*, i.gone
 ), admitted as (
 	insert into trapeze.live (ready_at, state, ` + parkedColumns + `) select run_after, 'pending', ` + parkedColumns + ` from moved
-), ended_runs as (
+), freed_guards as (
 	update trapeze.subjects c set state = 'free' from gone w
 	where w.subject <> '' and w.id not in (select gone from heirs)` + kept + `
 		and c.kind = w.kind and c.subject = w.subject and c.job_id = w.id and c.state = 'held'

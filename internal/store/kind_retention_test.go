@@ -175,9 +175,9 @@ func TestSubjectCleanup(t *testing.T) {
 	claims := w.claims(podID, 2)
 	w.is.Equal(len(claims), 2)
 	w.exec(`insert into trapeze.subjects (kind, subject, job_id, state) values ('k', 'stray', 1, 'held')`)
-	ended, err := upkeep.ReconcileRuns(w.ctx(), w.Store, 10)
+	ended, err := upkeep.ReconcileGuards(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
-	w.is.Equal(ended, []upkeep.StrayRun{{Kind: "k", Subject: "stray", JobID: 1}})
+	w.is.Equal(ended, []upkeep.StrayGuard{{Kind: "k", Subject: "stray", JobID: 1}})
 	w.is.Equal(w.count(`select count(*) from trapeze.subjects where state = 'held'`), 2)
 	for _, c := range claims {
 		w.end(podID, ending(c))

@@ -27,7 +27,7 @@ with gone as (
 ), snoozes as (
 	insert into trapeze.job_progress (id, snoozes) select id, @times::int from gone where @times::int > 0
 	on conflict (id) do update set snoozes = excluded.snoozes
-), ended_run as (
+), freed_guard as (
 	update trapeze.subjects c set state = 'free' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
 ), event as (

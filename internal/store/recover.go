@@ -69,7 +69,7 @@ func Swept(ctx context.Context, s *Store, podIDs []string) error {
 	return nil
 }
 
-// recoverPageSQL recovers closed pods' jobs within one page of live. A job becomes pending again, ahead of its lane's backlog. The crash is
+// recoverPageSQL recovers closed pods' jobs within one page of live. A job becomes pending again, ahead of others of its priority. The crash is
 // counted, but the attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled. Recovery
 // needs no slot, lane or handler. The fence does not change. A later write by the lapsed pod matches neither the pod nor, after the next
 // claim, the fence.
@@ -78,7 +78,7 @@ func Swept(ctx context.Context, s *Store, podIDs []string) error {
 // a job that kills its pods does not exhaust the crash limits of other suspects.
 //
 // Plan: Index Scan on live_pkey over the page in id order, which costs the same with any table statistics.
-var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,
+var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverGuards, recoverEvents,
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
@@ -132,9 +132,9 @@ const (
 	from gone
 )`
 
-	// recoverRuns frees the guards of the jobs in the gone CTE. A job in the again CTE keeps its guard, although another job may have to precede
+	// recoverGuards frees the guards of the jobs in the gone CTE. A job in the again CTE keeps its guard, although another job may have to precede
 	// it now. Plan: subjects_by_subject.
-	recoverRuns = `ended_runs as (
+	recoverGuards = `freed_guards as (
 	update trapeze.subjects c set state = 'free' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
 )`

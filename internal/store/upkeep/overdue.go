@@ -63,7 +63,7 @@ with aged as materialized (
 		lane, started_at, claim_xid)
 	select id, ends, 'error', why, error, class, fence, pod, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		claim_xid from gone
-), ` + store.FreeKeys + `, ended_runs as (
+), ` + store.FreeKeys + `, freed_guards as (
 	update trapeze.subjects c set state = 'free' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'held'
@@ -86,8 +86,8 @@ type Overdue struct {
 }
 
 // EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, measured from when they
-// became due. age applies to lanes without max_age_s; 0 or less means no limit. Jobs that are waiting for a time, for approval or for other
-// jobs do not age. Several pods can run EndOverdue concurrently.
+// became due. age applies to lanes without max_age_s; 0 or less means no limit. Jobs that are waiting for a time, for approval or for
+// their branches do not age. Several pods can run EndOverdue concurrently.
 func EndOverdue(ctx context.Context, s *store.Store, age time.Duration, limit int) ([]Overdue, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Overdue], overdueSQL, max(age.Milliseconds(), 0), limit)
 	if err != nil {
