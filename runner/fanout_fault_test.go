@@ -204,3 +204,27 @@ func TestChildrenWithSharedUniqueKey(t *testing.T) {
 	quiet(t, pool)
 	checkHistory(t, pool, r)
 }
+
+// A waiting job whose branches failed ends without a next step. If the reply to its end is lost, the pod reads back the end.
+func TestLostReplyToFailedFanOut(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	o := named("a")
+	o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+	start(t, pool, o, map[string]handler{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(rawArgs("child")).Join(rawArgs("join")), nil
+		},
+		"child": failWith(job.Permanent(errors.New("bad luck"))), "join": succeed,
+	})
+	submitter := newRunner(t, direct, o, map[string]handler{"parent": succeed})
+	lost := proxy.CutReplyOnce(holds("children_failed"))
+	id := enqueue(t, submitter, rawArgs("parent"))
+	is.Equal(*waitEnded(t, submitter, id).Reason, job.ReasonChildrenFailed)
+	<-lost
+	quiet(t, direct)
+	checkHistory(t, direct, submitter)
+}

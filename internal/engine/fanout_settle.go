@@ -240,9 +240,11 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, podID string, e store.End
 		found, err := f.Store.ClaimOutcomes(ctx, podID, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: podID}}, []int64{child}, false)
 		at := found[e.ID]
 		read, ok = err == nil, at.State != nil
-		ended = store.EndedWaiting{Next: store.PlacedPending, Here: at.ByFinish, OffBalance: e.Group} // checking a settled fan-out is cheap
+		ended = store.EndedWaiting{Here: at.ByFinish, OffBalance: e.Group} // checking a settled fan-out is cheap
 		if at.NextRunning {
 			ended.Next = store.PlacedRunning
+		} else if e.Next != nil {
+			ended.Next = store.PlacedPending
 		}
 		return ok, err
 	}, nil, nil)
