@@ -390,7 +390,7 @@ func (l *claimTx) endCommitted(w *flush) func(context.Context) (bool, error) {
 		}
 		found, err := l.Store.ClaimOutcomes(ctx, w.run.Lease.Pod, []job.Lease{w.run.Lease}, []int64{child}, false)
 		c := found[w.run.Lease.JobID]
-		w.ended = store.Ended{State: job.Succeeded, ChildRunning: c.NextRunning}
+		w.ended = store.Ended{State: job.Succeeded, ChildRunning: c.NextRunning, ReplyLost: true}
 		return c.State != nil && *c.State == job.Succeeded, err
 	}
 }

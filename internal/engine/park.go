@@ -106,6 +106,9 @@ func (x *executor) persist(run *Run, send func(ctx context.Context) error, writt
 	if written != nil {
 		committed = func(ctx context.Context) (bool, error) {
 			c, err := x.Store.ClaimOutcome(ctx, run.Lease)
+			if err != nil && run.IsLost() {
+				return false, nil // another pod recovers the job, so nobody needs the outcome
+			}
 			return err == nil && written(c), err
 		}
 	}
