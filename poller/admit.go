@@ -69,7 +69,7 @@ func (p *Poller) Ended(e store.Ended, kind, subject string) {
 		p.Admitted([]store.AdmittedJob{*e.Heir})
 		return
 	}
-	if p.SubjectChanged(kind, subject); e.EndedBefore && subject != "" {
+	if p.SubjectChanged(kind, subject); (e.EndedBefore || e.ReplyLost) && subject != "" {
 		p.WakeAll()
 	}
 }
@@ -153,16 +153,14 @@ func (p *Poller) announce(jobs []store.AdmittedJob) {
 	if len(jobs) == 0 {
 		return
 	}
-	elsewhere, n := p.Closing.Load(), map[string]int{}
+	elsewhere, n := p.Closing.Load() || !p.Lease.Trusted() || p.engine.RunsIsolated(), map[string]int{}
 	for _, j := range jobs {
 		p.Marks.Admitted(j)
 		n[j.Lane]++
 		elsewhere = elsewhere || !p.Handled[j.Kind]
+		p.Late.Add(j.Lane, j.Priority, j.ReadyAt)
 	}
 	if elsewhere || !p.Lanes.Free(n) {
-		for _, j := range jobs {
-			p.Late.Add(j.Lane, j.Priority, j.ReadyAt)
-		}
 		p.WakePeers()
 	} else {
 		p.escalates.Store(true)

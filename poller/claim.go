@@ -37,6 +37,7 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	}
 	left := true // assume that jobs are left until the claim shows otherwise
 	defer func() {
+		left = left || p.engine.RunsIsolated() // a claim passes over further isolated jobs
 		if p.backlog.claimEnded(left) {
 			p.wakeForSlot()
 		}
@@ -92,7 +93,8 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	}
 	left = len(filled) > 0 || !p.Lanes.Covers(p.round.asked)
 	p.round.open = len(filled) == 0 && unasked > 0
-	return p.round.open || slices.ContainsFunc(filled, func(lane string) bool { return p.Lanes.Free(map[string]int{lane: 1}) }), nil
+	again := func(lane string) bool { return p.Lanes.Free(map[string]int{lane: 1}) }
+	return p.round.open || unasked > 0 && p.Lanes.AnyFree() || slices.ContainsFunc(filled, again), nil
 }
 
 // send sends a claim, and starts the handlers of jobs for which slots are reserved. Jobs of the kinds in short may also be claimed ahead of

@@ -57,11 +57,12 @@ func (p *Poller) Hear(u fleet.Up) {
 			p.Marks.Admitted(store.AdmittedJob{Lane: lane, Priority: priority, ReadyAt: at})
 		}
 	}
-	p.turns.Hear(u, p.Lanes.HoldsOrAwaits(), func(escalates bool) {
-		if escalates {
+	p.turns.Hear(u, p.Lanes.HoldsOrAwaits(), func(as fleet.Claiming) {
+		if as.Escalates {
 			p.escalates.Store(true)
+			p.Late.AddAll(u.Late) // for the notification of all pods
 		}
-		if !u.Left { // otherwise, the pods that heard of the new jobs have promoted them
+		if as.Promotes {
 			p.due.parked(0)
 		}
 		p.Wake()

@@ -199,3 +199,43 @@ func TestWaitTimeoutJobState(t *testing.T) {
 		is.True(strings.Contains(text, part))
 	}
 }
+
+// A pod that runs an isolated job cannot claim another one. When it makes one pending, another pod claims it, without waiting for a poll.
+func TestIsolatedJobDueOnBusyPod(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	release := make(chan struct{})
+	busy := newRunner(t, pool, silent, map[string]handler{"k": waitOn(release)})
+	first := enqueue(t, busy, rawArgs("k"))
+	exec(t, pool, `update trapeze.live set crashes = 2, isolated = true`)
+	run(t, busy)
+	pgtest.Wait(t, "the isolated job runs", func() bool {
+		return queryOne[bool](t, pool, `select state = 'running' from trapeze.live where id = $1`, first)
+	})
+	idle := newRunner(t, pool, silent, map[string]handler{"k": succeed})
+	run(t, idle)
+	second := enqueue(t, busy, rawArgs("k"), runner.Delay(2*time.Second))
+	exec(t, pool, `update trapeze.parked set crashes = 2, isolated = true`)
+	is.Equal(waitEnded(t, idle, second).State, job.Succeeded)
+	close(release)
+}
+
+// If a claim fills a lane up to the lane's limit, and another lane for which there was no slot has a job, the pod's free slot goes to that job.
+// The lanes take turns, so each round begins with another one.
+func TestClaimContinuesBehindFullLane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod) values ('a', 1), ('b', null), ('c', null), ('d', null)`)
+	release := make(chan struct{})
+	options := silent
+	options.Slots = 2
+	r := start(t, pool, options, map[string]handler{"k": succeed, "blocks": waitOn(release)})
+	for range 10 {
+		ids := queryOne[[]int64](t, pool, `select array[(select id from trapeze.enqueue('blocks', lane => 'a')), (select id from trapeze.enqueue('k', lane => 'c'))]`)
+		is.Equal(waitEnded(t, r, ids[1]).State, job.Succeeded)
+		release <- struct{}{}
+		is.Equal(waitEnded(t, r, ids[0]).State, job.Succeeded)
+	}
+}

@@ -35,6 +35,15 @@ func (l *Late) Add(lane string, priority int, readyAt time.Time) {
 	}
 }
 
+// AddAll adds positions.
+func (l *Late) AddAll(at Positions) {
+	for lane, positions := range at {
+		for priority, readyAt := range positions {
+			l.Add(lane, priority, readyAt)
+		}
+	}
+}
+
 // Take removes the positions and returns them for [ParseUp]. It returns no text if there are none, or too many for a notification: marks then hide
 // the jobs until they expire.
 func (l *Late) Take() string {

@@ -54,15 +54,21 @@ func (u Up) rank(position, pods int) int {
 	return (position + pods - first) % pods
 }
 
+// Claiming says what a claim for notifications must do in addition.
+type Claiming struct {
+	Escalates bool // notify all pods if jobs are left behind
+	Promotes  bool // first make due jobs pending: the notification was about new jobs
+}
+
 // Turns decides when an engine claims. The zero value is ready to use. It is safe for concurrent use.
 type Turns struct {
-	mu        sync.Mutex
-	at        Place
-	due       time.Time // time of the planned claim; zero if none is planned
-	escalates bool      // the argument of the planned claim
-	timer     *time.Timer
-	latest    time.Time // when the engine last claimed for a notification
-	found     bool      // a claim has found jobs since
+	mu     sync.Mutex
+	at     Place
+	due    time.Time // time of the planned claim; zero if none is planned
+	as     Claiming  // the argument of the planned claim
+	timer  *time.Timer
+	latest time.Time // when the engine last claimed for a notification
+	found  bool      // a claim has found jobs since
 }
 
 // InFront reports whether the engine must hear of new jobs.
@@ -88,8 +94,8 @@ func (t *Turns) Found() {
 
 // Hear plans a call to claim for an engine that hears a notification. The first pods claim at once. The others claim a little later, in case the
 // first cannot, but less often in a larger fleet. If always is set, the engine claims at once. If a call is already planned, only the earlier of
-// the two takes place. The argument of the first pod's call for new jobs is true: it must notify all pods if it leaves jobs behind.
-func (t *Turns) Hear(u Up, always bool, claim func(escalates bool)) {
+// the two takes place, and does what both would have done.
+func (t *Turns) Hear(u Up, always bool, claim func(Claiming)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !u.Left && !always && !t.at.InFront() {
@@ -99,10 +105,11 @@ func (t *Turns) Hear(u Up, always bool, claim func(escalates bool)) {
 	if !u.Left {
 		pods, first = min(pods, Front), atOnce
 	}
+	t.as.Promotes = t.as.Promotes || !u.Left
 	due := t.latest.Add(Interval)
 	if pods > first && t.at.Position < pods {
 		rank := u.rank(t.at.Position, pods)
-		t.escalates = t.escalates || !u.Left && rank == 0
+		t.as.Escalates = t.as.Escalates || !u.Left && rank == 0
 		if rank >= first && !always {
 			if !u.Left || !t.found {
 				due = t.latest.Add(time.Duration(pods) * Interval) // together, these pods claim once per interval
@@ -125,9 +132,9 @@ func (t *Turns) Hear(u Up, always bool, claim func(escalates bool)) {
 			t.mu.Unlock()
 			return
 		}
-		escalates := t.escalates
-		t.due, t.escalates, t.latest, t.found = time.Time{}, false, time.Now(), false
+		as := t.as
+		t.due, t.as, t.latest, t.found = time.Time{}, Claiming{}, time.Now(), false
 		t.mu.Unlock()
-		claim(escalates)
+		claim(as)
 	})
 }

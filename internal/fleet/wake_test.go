@@ -29,10 +29,10 @@ func claims(pods []*fleet.Turns, u fleet.Up, wait time.Duration) (found map[int]
 	found = map[int]time.Duration{}
 	heard := time.Now()
 	for i, pod := range pods {
-		pod.Hear(u, false, func(escalates bool) {
+		pod.Hear(u, false, func(as fleet.Claiming) {
 			mu.Lock()
 			defer mu.Unlock()
-			if found[i] = time.Since(heard); escalates {
+			if found[i] = time.Since(heard); as.Escalates {
 				tell = append(tell, i)
 			}
 		})
@@ -111,7 +111,7 @@ func TestNotificationStream(t *testing.T) {
 				total := make([]atomic.Int32, n)
 				for seed := range 250 {
 					for i, pod := range pods {
-						pod.Hear(up(seed), false, func(bool) { total[i].Add(1) })
+						pod.Hear(up(seed), false, func(fleet.Claiming) { total[i].Add(1) })
 					}
 					time.Sleep(fleet.Interval)
 				}
@@ -133,7 +133,7 @@ func TestJobsFoundInStream(t *testing.T) {
 		pod := turns(50)[49]
 		var n atomic.Int32
 		for range 250 {
-			pod.Hear(left(3), false, func(bool) { n.Add(1); pod.Found() })
+			pod.Hear(left(3), false, func(fleet.Claiming) { n.Add(1); pod.Found() })
 			time.Sleep(2 * fleet.Interval)
 			synctest.Wait()
 		}
@@ -151,7 +151,7 @@ func TestUnknownPositionOrLimitedLanes(t *testing.T) {
 			for _, up := range []fleet.Up{fresh(seed), left(seed)} {
 				for _, sharing := range []*fleet.Turns{turns(50)[7], turns(50)[9]} {
 					var claimed atomic.Bool
-					sharing.Hear(up, true, func(bool) { claimed.Store(true) })
+					sharing.Hear(up, true, func(fleet.Claiming) { claimed.Store(true) })
 					synctest.Wait()
 					is.True(claimed.Load())
 				}
@@ -168,8 +168,8 @@ func TestMergedClaims(t *testing.T) {
 			pods := turns(50)
 			_, tell := claims(pods, fresh(seed), 0)
 			var told atomic.Int32
-			claim := func(escalates bool) {
-				if escalates {
+			claim := func(as fleet.Claiming) {
+				if as.Escalates {
 					told.Add(1)
 				}
 			}
@@ -184,14 +184,30 @@ func TestMergedClaims(t *testing.T) {
 	})
 }
 
+// A pod that is about to claim because jobs were left behind must also promote those of a notification of new jobs.
+func TestMergedNotificationPromotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := turns(50)[3]
+		var as fleet.Claiming
+		claim := func(c fleet.Claiming) { as = c }
+		pod.Hear(left(1), true, func(fleet.Claiming) {})
+		synctest.Wait()
+		pod.Hear(left(2), true, claim) // planned, because the pod has just claimed
+		pod.Hear(fresh(3), true, claim)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		is.New(t).True(as.Promotes)
+	})
+}
+
 func TestNotificationBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var near, far atomic.Int32
 		pods := turns(50)
 		for range 1000 { // 10 s
-			pods[0].Hear(fresh(1), true, func(bool) { near.Add(1) })
-			pods[9].Hear(fresh(1), false, func(bool) { far.Add(1) })
+			pods[0].Hear(fresh(1), true, func(fleet.Claiming) { near.Add(1) })
+			pods[9].Hear(fresh(1), false, func(fleet.Claiming) { far.Add(1) })
 			time.Sleep(10 * time.Millisecond)
 		}
 		most := int32(10*time.Second/fleet.Interval) + 1

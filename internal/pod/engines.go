@@ -88,7 +88,7 @@ func (e *laneEngines) run(ctx context.Context) {
 // hear calls the functions registered with OnWake, at a limited rate.
 func (e *laneEngines) hear(u fleet.Up) {
 	if e.listen() {
-		e.turns.Hear(u, true, func(bool) { e.wake() })
+		e.turns.Hear(u, true, func(fleet.Claiming) { e.wake() })
 	}
 }
 

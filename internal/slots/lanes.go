@@ -155,6 +155,13 @@ func (l *Lanes) Free(jobs map[string]int) bool {
 	return true
 }
 
+// AnyFree reports whether this pod has a free slot.
+func (l *Lanes) AnyFree() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used < l.total
+}
+
 // UnsharedSlots returns how many of a lane's jobs this pod may run concurrently, regardless of the jobs that are running now. It returns 0
 // if no jobs may start, or if the lane has a limit across all pods.
 func (l *Lanes) UnsharedSlots(name string) int {

@@ -39,6 +39,7 @@ type Ended struct {
 	OffBalance   *int64       // the fan-out that now needs to be settled; see [Store.FanOut]
 	Heir         *AdmittedJob // the subject's next job, which became pending in the same commit; if nil, call [Store.AdmitNext]
 	EndedBefore  bool         // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
+	ReplyLost    bool         // set by the caller: the end was read back, so Heir is unknown
 	EndedHere    bool         // set by the caller along with EndedBefore: this pod's earlier attempt ended the claim, but its reply was lost
 }
 
