@@ -31,7 +31,8 @@ type grant struct {
 //	 └─ slot handed over ──▶ asking ◀─ within it ─┘                                                 │
 //	                           └───────── request sent ─────────▶ asked ◀────── request sent ───────┘
 //
-// A notification that other pods wait moves holding and yielding to asking, and so does a heartbeat that differs from the grant.
+// A notification moves asked, queued, holding and yielding to asking, and resting to returning; a heartbeat that differs from the grant
+// moves to asking, too. A heartbeat that warns moves asked to over, and over to returning if a reply was lost.
 type state int
 
 const (
