@@ -34,7 +34,7 @@ func TestNoItemWaitsForAnother(t *testing.T) {
 	}
 }
 
-// Short items reuse goroutines, an item that makes its goroutine exit does not affect others, and Close ends idle goroutines.
+// Short items reuse goroutines, an item that makes its goroutine exit does not affect others, and Close waits for idle goroutines.
 func TestWorkerPoolGoroutineReuse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -69,7 +69,8 @@ func TestWorkerPoolGoroutineReuse(t *testing.T) {
 	givers.Wait()
 	done.Wait()
 	h.Close()
-	is.True(!h.Waiting()) // no items are left
+	is.Equal(len(h.idle), 0)
+	is.Equal(h.head, len(h.queue)) // no items are left
 	is.True(most < items/10)
 
 	// After Close, no goroutine becomes idle. A later item still runs, and its goroutine then exits.

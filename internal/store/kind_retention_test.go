@@ -177,7 +177,7 @@ func TestSubjectCleanup(t *testing.T) {
 	w.exec(`insert into trapeze.subjects (kind, subject, job_id, state) values ('k', 'stray', 1, 'held')`)
 	ended, err := upkeep.ReconcileGuards(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
-	w.is.Equal(ended, []upkeep.StrayGuard{{Kind: "k", Subject: "stray", JobID: 1}})
+	w.is.Equal(ended, []upkeep.UnheldGuard{{Kind: "k", Subject: "stray", JobID: 1}})
 	w.is.Equal(w.count(`select count(*) from trapeze.subjects where state = 'held'`), 2)
 	for _, c := range claims {
 		w.end(podID, ending(c))

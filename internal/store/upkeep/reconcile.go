@@ -143,18 +143,18 @@ update trapeze.subjects c set state = 'free' where c.kind = $1 and c.subject = $
 	and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null`
 )
 
-// StrayGuard is a guard whose job was neither pending nor running.
-type StrayGuard struct {
+// UnheldGuard is a guard whose job was neither pending nor running.
+type UnheldGuard struct {
 	Kind, Subject string
 	JobID         int64
 }
 
 // ReconcileGuards frees at most limit guards whose jobs are neither pending nor running, and returns them. Such guards exist only if rows were
 // changed manually.
-func ReconcileGuards(ctx context.Context, s *store.Store, limit int) (ended []StrayGuard, err error) {
+func ReconcileGuards(ctx context.Context, s *store.Store, limit int) (ended []UnheldGuard, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ended = nil
-		list, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[StrayGuard], s.In(strayRunsSQL), []any{limit})
+		list, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[UnheldGuard], s.In(strayRunsSQL), []any{limit})
 		if err != nil {
 			return err
 		}
