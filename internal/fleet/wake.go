@@ -54,7 +54,7 @@ func (u Up) rank(position, pods int) int {
 	return (position + pods - first) % pods
 }
 
-// Claiming says what a claim for notifications must do in addition.
+// Claiming holds the additional duties of a claim that is made because of notifications.
 type Claiming struct {
 	Escalates bool // notify all pods if jobs are left behind
 	Promotes  bool // first make due jobs pending: the notification was about new jobs
