@@ -217,7 +217,7 @@ type completion struct {
 	by      string
 }
 
-// Part names the part to complete, for a job with several parts. Each part counts only once, even if it is completed again. A name has at
+// Part names the part to complete, for a job with several parts. Each part counts only once, even if a caller completes it again. A name has at
 // most 500 bytes.
 func Part(name string) CompleteOption { return func(c *completion) { c.part = name } }
 

@@ -197,7 +197,7 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	return cli.Done(c, done, "lane %s %s; %d running, %d waiting, %d moved", done.Lane, verb, done.Running, done.Waiting, done.Moved)
 }
 
-// whatChanged describes what a command has done to a lane or a schedule, or would do: verb, unless it created it or changed settings.
+// whatChanged describes the effect of a command on a lane or a schedule: verb, unless the command created it or changed settings.
 func whatChanged(verb string, created bool, settings []string, dryRun bool) string {
 	switch {
 	case created:

@@ -274,7 +274,7 @@ func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 
 // marksSQL reads lanes rank by rank, from their marks on, and returns a mark for each rank that took long or already has one: the ready time of the
 // rank's first job that this pod can claim, but never later than the current time minus 200 ms or the given margin, which allow for submissions in
-// flight. What it read before that job are dead rows, running jobs, and jobs of kinds that this pod does not handle. Plan: per lane and
+// flight. The rows that it read before that job are dead rows, running jobs, and jobs of kinds that this pod does not handle. Plan: per lane and
 // rank, an Index Scan on live_for_claim that stops at the first job of these kinds.
 var marksSQL = newStatement(`
 select w.lane, r.rank, least(r.ready_at, now() - interval '200 milliseconds', now() - @margin::bigint * interval '1 microsecond'), `, tookMicros, `

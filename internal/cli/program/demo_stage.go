@@ -253,7 +253,7 @@ func newScreen(out io.Writer) *screen {
 	return &screen{out: out, live: cli.IsTerminal(out)}
 }
 
-// say prints a line, above any bars.
+// say prints a line above the bars.
 func (s *screen) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...) + "\n"
 	if s.bars != nil {
@@ -305,7 +305,7 @@ type bar struct {
 	said        time.Time // when a plain line last reported the progress
 }
 
-// plainEvery is how often progress is reported in plain lines.
+// plainEvery is the interval between plain lines that report progress.
 const plainEvery = 3 * time.Second
 
 // set updates the progress.

@@ -238,7 +238,7 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 }
 
 // notFailed returns an error that explains why a job was not retried. The error contains the job's epoch. A caller that repeats a retry
-// whose reply was lost can tell from the epoch whether the first call succeeded.
+// whose reply was lost can find out from the epoch whether the first call succeeded.
 func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	j, look := view.Job(ctx, s, id)
 	if look != nil {

@@ -362,7 +362,7 @@ func (n *News) columns() []any {
 }
 
 // pipelineNewsSQL reads the unseen events of one pipeline, like newsSQL, but finds them through the pipeline's jobs. It reads no events of
-// other pipelines, however old the reader's position is. Within the transactions bounded by $4 and $5, it starts after event $7 of job $6.
+// other pipelines, regardless of the age of the reader's position. Within the transactions bounded by $4 and $5, it starts after event $7 of job $6.
 // Plan: as for jobEventsSQL, for each job of the pipeline.
 const pipelineNewsSQL = `
 with of as materialized (
