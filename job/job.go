@@ -26,6 +26,7 @@ const (
 const (
 	MaxKindBytes    = 100
 	MaxSubjectBytes = 500
+	MaxJobKeyBytes  = 200 // of runner.Key
 	MaxKeyBytes     = 500
 	MaxArgsBytes    = 1 << 20
 	MaxResultBytes  = 1 << 20
@@ -67,6 +68,7 @@ type Step struct {
 	Args     json.RawMessage `json:"args"`
 	Lane     string          `json:"lane,omitempty"`     // empty means the kind's lane, or the parent's if the kind has none
 	Subject  *string         `json:"subject,omitempty"`  // nil means the parent's
+	Key      *string         `json:"key,omitempty"`      // nil means the parent's
 	Priority *int            `json:"priority,omitempty"` // nil means the parent's
 	When     When            `json:"when,omitempty"`
 	Own      bool            `json:"own,omitempty"` // runs only if the preceding step in the plan fails
@@ -193,6 +195,7 @@ type End struct {
 	Kind       string `json:"kind"`
 	Lane       string `json:"lane"`
 	Subject    string `json:"subject"` // empty if there is none
+	Key        string `json:"key"`     // empty if there is none
 	Attempt    int    `json:"attempt"` // the last attempt, counted from 1; 0 if no handler was called
 	State      State  `json:"state"`   // succeeded, failed or cancelled; pending after a failed attempt
 	Reason     Reason `json:"reason"`

@@ -18,6 +18,7 @@ create table trapeze.jobs (
     kind         text not null check (octet_length(kind) between 1 and 100),
     lane         text not null,
     subject      text not null default '' check (octet_length(subject) <= 500),
+    key          text check (octet_length(key) between 1 and 200), -- whose job it is, for limits and fairness; null: nobody's
     args         json not null,
     pipeline_id  bigint not null,          -- the id of the pipeline's first job; a lone job's own id
     parent_id    bigint,
@@ -66,18 +67,28 @@ create table trapeze.live (
     kind             text not null,
     subject          text not null,
     claim_xid        xid8,                 -- of the latest claim
-    check ((state = 'running') = (pod is not null))
+    key              text,
+    lane_place       integer,              -- its number among the jobs of its key in the lane; null: it has no key
+    kind_place       integer,              -- its number among the jobs of its key and kind; null: these have no limit
+    due_at           timestamptz,          -- when it became due, if it has waited for a place since; null: ready_at
+    check ((state = 'running') = (pod is not null)),
+    check ((key is null) = (lane_place is null))
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2, fillfactor = 42);
 comment on table trapeze.live is 'One row per job that may run or is running. A job with a subject holds the guard of the subject.';
 -- The priority is negated so that all columns ascend and one row comparison can name a position.
 create index live_for_claim on trapeze.live (lane, (-priority), ready_at, id);
 comment on index trapeze.live_for_claim is 'Which jobs of this lane come next?';
+-- A job with a key is in live only while it holds a place. The row is the place: whatever removes the row frees it.
+create unique index live_lane_places on trapeze.live (key, lane, lane_place) where lane_place is not null;
+comment on index trapeze.live_lane_places is 'Which places of this key are taken in this lane?';
+create unique index live_kind_places on trapeze.live (key, kind, kind_place) where kind_place is not null;
+comment on index trapeze.live_kind_places is 'Which places of this key are taken by this kind?';
 
 create table trapeze.parked (
     id           bigint primary key,
-    why          text not null check (why in ('scheduled', 'retry', 'snooze', 'approval', 'children', 'subject')),
-    run_after    timestamptz,              -- when it becomes due; subject: when it became due
+    why          text not null check (why in ('scheduled', 'retry', 'snooze', 'approval', 'children', 'subject', 'key')),
+    run_after    timestamptz,              -- when it becomes due; subject, key: when it became due
     started_at   timestamptz,
     fence        bigint not null default 0,
     event_no     integer not null,
@@ -89,9 +100,10 @@ create table trapeze.parked (
     unique_while text,
     lane         text not null,
     kind         text not null,
-    subject      text not null
+    subject      text not null,
+    key          text
 ) with (fillfactor = 70);
-comment on table trapeze.parked is 'One row per job that may not run yet, with the reason: a moment, approval, its branches, or another job of its subject.';
+comment on table trapeze.parked is 'One row per job that may not run yet, with the reason: a moment, approval, its branches, another job of its subject, or as many jobs of its key as may be live.';
 create index parked_for_promotion on trapeze.parked (run_after, id) where why in ('scheduled', 'retry', 'snooze');
 comment on index trapeze.parked_for_promotion is 'Which job becomes due next?';
 -- run_after is when they would have become due.
@@ -99,22 +111,33 @@ create index parked_for_approval on trapeze.parked (run_after, id) where why = '
 comment on index trapeze.parked_for_approval is 'Which jobs have waited for approval for too long?';
 create index parked_for_branches on trapeze.parked (id) where why = 'children';
 comment on index trapeze.parked_for_branches is 'Which jobs wait for their branches?';
--- With the negated priority, parked_of_lane would have the same order within one subject, and the planner could search it instead.
+-- With the negated priority, parked_of_lane would have the same order within one subject or key, and the planner could search it instead.
 create index parked_for_subject on trapeze.parked (kind, subject, lane, priority desc, run_after, id) where why = 'subject';
 comment on index trapeze.parked_for_subject is 'Which job of this subject comes next in each lane?';
 create index parked_due_of_subject on trapeze.parked (kind, subject, (-priority), run_after, id) where why in ('scheduled', 'retry', 'snooze') and subject <> '';
 comment on index trapeze.parked_due_of_subject is 'Which due job of this subject is to be promoted before another one gets its turn?';
-create index parked_of_lane on trapeze.parked (lane, (-priority), run_after, id) where why = 'subject';
-comment on index trapeze.parked_of_lane is 'Which due jobs of this lane wait for their subjects?';
+create index parked_for_key on trapeze.parked (key, lane, kind, priority desc, run_after, id) where why = 'key';
+comment on index trapeze.parked_for_key is 'Which job of this key comes next, in each lane and of each kind?';
+create index parked_of_lane on trapeze.parked (lane, (-priority), run_after, id) where why in ('subject', 'key');
+comment on index trapeze.parked_of_lane is 'Which due jobs of this lane wait for other jobs of their subjects and keys?';
 
--- The search for parked jobs whose subjects are free continues at this position, whichever pod makes it.
+-- The search for parked jobs whose subjects or places are free continues at this position, whichever pod makes it.
 create table trapeze.admission (
     one     boolean primary key default true check (one),
     kind    text not null default '',
-    subject text not null default ''
+    subject text not null default '',
+    key     text not null default ''
 );
 insert into trapeze.admission default values;
-comment on table trapeze.admission is 'One row: the subject that the search for missed admissions has reached.';
+comment on table trapeze.admission is 'One row: the subject and the key that the search for missed admissions has reached.';
+
+-- Rolls a statement back that has to be sent again, because another transaction took a subject's guard first.
+-- +goose StatementBegin
+create function trapeze.lost_race() returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception 'another transaction has taken the subject first' using errcode = 'serialization_failure';
+end $$;
+-- +goose StatementEnd
 
 -- A submission that finds its key taken locks the row, and a claim takes such a job only when its row is free.
 create table trapeze.unique_keys (

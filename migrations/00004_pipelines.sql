@@ -48,13 +48,14 @@ comment on table trapeze.parts is 'One row per part of a deferred job that was c
 create table trapeze.kinds (
     kind        text primary key,
     on_failure  json,                                         -- as jobs.planned
-    max_crashes integer check (max_crashes > 0)               -- null: what the pod that recovers the job says
+    max_crashes integer check (max_crashes > 0),              -- null: what the pod that recovers the job says
+    per_key     integer check (per_key > 0)                   -- how many jobs of each key may run at a time; null: no limit
 );
-comment on table trapeze.kinds is 'One row per kind for which the pods declare on-failure jobs or a limit of crashes.';
+comment on table trapeze.kinds is 'One row per kind for which the pods declare on-failure jobs, a limit of crashes or a limit per key.';
 
 -- For people, dashboards and SQL.
 create view trapeze.job as
-select j.id, j.kind, p.lane, j.subject, p.state,
+select j.id, j.kind, p.lane, j.subject, j.key, p.state,
        exists (select from trapeze.subjects c where c.kind = j.kind and c.subject = j.subject and j.id =
            case when c.state = 'free' or exists (select from trapeze.live l where l.id = c.job_id and l.state = 'running') then c.job_id else c.previous_job end) as is_current,
        p.priority, p.attempt, j.max_attempts, p.crashes, p.fence, p.epoch, p.pod, j.pipeline_id, j.parent_id, j.step,
@@ -121,9 +122,9 @@ begin
     if pipeline is not null then
         insert into trapeze.pipelines (id, name) values (j.id, pipeline) on conflict do nothing;
     end if;
-    if approval or run_at > now() or j.subject <> '' then
-        insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
-        values (j.id, case when approval then 'approval' else 'scheduled' end, coalesce(run_at, now()), 1, priority, unique_while, j.lane, j.kind, j.subject);
+    if approval or run_at > now() or j.subject <> '' or j.key is not null then
+        insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key)
+        values (j.id, case when approval then 'approval' else 'scheduled' end, coalesce(run_at, now()), 1, priority, unique_while, j.lane, j.kind, j.subject, j.key);
     else
         insert into trapeze.live (id, ready_at, event_no, priority, state, unique_while, lane, kind, subject)
         values (j.id, now(), 1, priority, 'pending', unique_while, j.lane, j.kind, j.subject);
@@ -177,12 +178,13 @@ begin
         (select n.name from trapeze.lanes n where n.name = steps[1] ->> 'lane'),
         (select k.lane from trapeze.lane_kinds k where k.kind = made.kind and coalesce(steps[1] ->> 'lane', '') = ''),
         new.lane);
+    made.key := nullif(coalesce(steps[1] ->> 'key', was.key), '');
     made.parent_id := new.id;
     made.submitter := was.submitter;
     made.traceparent := was.traceparent;
     made.planned := (
         select json_agg(json_build_object('kind', s.step -> 'kind', 'args', s.step -> 'args', 'lane', coalesce(s.step ->> 'lane', ''),
-            'subject', s.step -> 'subject', 'priority', s.step -> 'priority', 'emitted', true) order by s.no)
+            'subject', s.step -> 'subject', 'key', s.step -> 'key', 'priority', s.step -> 'priority', 'emitted', true) order by s.no)
         from unnest(steps[2:]) with ordinality as s(step, no));
     made.id := trapeze.single_job_id();
     perform trapeze.insert_job(made, coalesce((steps[1] ->> 'priority')::integer, new.priority), null,

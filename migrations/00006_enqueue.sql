@@ -55,7 +55,7 @@ begin
 end $$;
 -- +goose StatementEnd
 
--- One step of a plan as a program submits it: {"kind", "args", "lane", "subject", "priority", "when", "own"}, all but the kind optional.
+-- One step of a plan as a program submits it: {"kind", "args", "lane", "subject", "key", "priority", "when", "own"}, all but the kind optional.
 -- +goose StatementBegin
 create function trapeze.checked_step(what text, step json, on_failure boolean) returns text
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -66,15 +66,18 @@ begin
         raise exception 'invalid submission: % is %, want an object with a kind', what, coalesce(json_typeof(step), 'null') using errcode = 'TZ001';
     end if;
     select k into wrong from json_object_keys(step) k
-    where k <> all ('{kind,args,lane,subject,priority,when,own}'::text[]);
+    where k <> all ('{kind,args,lane,subject,key,priority,when,own}'::text[]);
     if wrong is not null then
-        raise exception 'invalid submission: % has a member %, want kind, args, lane, subject, priority, when or own', what, wrong using errcode = 'TZ001';
+        raise exception 'invalid submission: % has a member %, want kind, args, lane, subject, key, priority, when or own', what, wrong using errcode = 'TZ001';
     end if;
     if not coalesce(step ->> 'priority', '0') ~ '^-?[0-9]{1,9}$' or not coalesce(step ->> 'own', 'false') in ('true', 'false') then
         raise exception 'invalid submission: % has a priority or own that cannot be', what using errcode = 'TZ001';
     end if;
     perform trapeze.check_job(what, step ->> 'kind', coalesce(step -> 'args', '{}'), step ->> 'lane', coalesce(step ->> 'subject', ''),
         (step ->> 'priority')::integer);
+    if octet_length(step ->> 'key') > 200 then
+        raise exception 'invalid submission: key of % bytes, at most 200 (%)', octet_length(step ->> 'key'), what using errcode = 'TZ001';
+    end if;
     if (step ->> 'own')::boolean and coalesce(step ->> 'when', '') = '' and not on_failure then
         raise exception 'invalid submission: % is own, and does not say when', what using errcode = 'TZ001';
     end if;
@@ -83,7 +86,7 @@ begin
     end if;
     -- As the library writes it, so that an idempotency key takes both for the same.
     return concat('{"kind":', to_json(step ->> 'kind'), ',"args":', coalesce(step -> 'args', '{}'), ',"lane":' || to_json(nullif(step ->> 'lane', '')),
-        ',"subject":' || to_json(step ->> 'subject'), ',"priority":' || (step ->> 'priority')::integer,
+        ',"subject":' || to_json(step ->> 'subject'), ',"key":' || to_json(step ->> 'key'), ',"priority":' || (step ->> 'priority')::integer,
         ',"when":' || to_json(coalesce(nullif(step ->> 'when', ''), case when on_failure then 'failed' end)),
         case when on_failure or (step ->> 'own')::boolean then ',"own":true' end, '}');
 end $$;
@@ -97,14 +100,14 @@ create function trapeze.enqueue(
         kind text, args json default '{}', lane text default null, subject text default '', priority integer default 10,
         run_at timestamptz default null, idempotency_key text default null, unique_key text default null, unique_while text default 'active',
         max_attempts integer default null, chain json default null, on_failure json default null, submitter text default null,
-        pipeline text default null, needs_approval boolean default false, traceparent text default null,
+        pipeline text default null, needs_approval boolean default false, traceparent text default null, key text default null,
         out id bigint, out pipeline_id bigint, out state text, out duplicate boolean)
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 <<e>>
 declare
     j           trapeze.jobs;
     planned     text[];
-    key         text;
+    idempotency text;
     fingerprint bytea;
     held        bytea;
     holder      bigint;
@@ -119,7 +122,7 @@ begin
     submitter := coalesce(submitter, session_user);
     if getdatabaseencoding() <> 'UTF8' then -- the library reads all texts as UTF-8, so one that is not would block its lane
         begin
-            perform convert_to(concat(kind, args, lane, subject, idempotency_key, unique_key, chain, on_failure, submitter, pipeline, traceparent), 'UTF8');
+            perform convert_to(concat(kind, args, lane, subject, idempotency_key, unique_key, chain, on_failure, submitter, pipeline, traceparent, key), 'UTF8');
         exception when character_not_in_repertoire or untranslatable_character then
             raise exception 'invalid submission: text that is not UTF-8' using errcode = 'TZ001';
         end;
@@ -129,6 +132,7 @@ begin
         when submitter <> session_user and not has_table_privilege(session_user, 'trapeze.jobs', 'insert') then
             format('submitter %L: the role %s may not name another', submitter, session_user)
         when octet_length(submitter) > 200 then 'submitter of more than 200 bytes'
+        when octet_length(key) > 200 then 'key of more than 200 bytes'
         when octet_length(pipeline) > 200 then 'pipeline of more than 200 bytes'
         when octet_length(traceparent) > 55 then 'traceparent of more than 55 bytes'
         when idempotency_key = '' or octet_length(idempotency_key) > 500 then 'idempotency_key of 0 or more than 500 bytes'
@@ -156,6 +160,7 @@ begin
     j.args := args;
     j.lane := coalesce(nullif(lane, ''), (select k.lane from trapeze.lane_kinds k where k.kind = enqueue.kind), 'default');
     j.subject := subject;
+    j.key := nullif(key, '');
     j.submitter := submitter;
     j.max_attempts := max_attempts;
     j.unique_key := unique_key;
@@ -166,16 +171,16 @@ begin
     duplicate := false;
 
     if idempotency_key is not null then
-        key := idempotency_key;
+        idempotency := idempotency_key;
         if submitter <> '' then
-            key := 'sha256:' || encode(sha256(convert_to(submitter, 'UTF8') || decode('00', 'hex') || convert_to(key, 'UTF8')), 'hex');
+            idempotency := 'sha256:' || encode(sha256(convert_to(submitter, 'UTF8') || decode('00', 'hex') || convert_to(idempotency, 'UTF8')), 'hex');
         end if;
         select sha256(string_agg(convert_to(octet_length(p.part) || ':' || p.part, 'UTF8'), ''::bytea order by p.n)) into fingerprint
         from unnest(array[kind, subject, args::text, coalesce(j.planned::text, '')]) with ordinality as p(part, n);
         for try in 1 .. 100 loop
-            insert into trapeze.submissions (key, job_id, fingerprint) values (e.key, j.id, e.fingerprint) on conflict do nothing;
+            insert into trapeze.submissions (key, job_id, fingerprint) values (e.idempotency, j.id, e.fingerprint) on conflict do nothing;
             exit when found;
-            select s.job_id, s.fingerprint into holder, held from trapeze.submissions s where s.key = e.key;
+            select s.job_id, s.fingerprint into holder, held from trapeze.submissions s where s.key = e.idempotency;
             exit when found;
             if try = 100 then -- a snapshot from before the other submission
                 raise exception 'the idempotency key is being used by another transaction' using errcode = 'serialization_failure';
@@ -196,8 +201,8 @@ begin
                     and not exists (select from trapeze.live l where l.id = k.job_id) and not exists (select from trapeze.parked p where p.id = k.job_id);
                 if found then
                     holder := j.id;
-                elsif e.key is not null then
-                    update trapeze.submissions s set job_id = holder where s.key = e.key;
+                elsif e.idempotency is not null then
+                    update trapeze.submissions s set job_id = holder where s.key = e.idempotency;
                 end if;
                 exit;
             end if;
@@ -222,8 +227,8 @@ end $$;
 -- +goose StatementEnd
 revoke execute on function trapeze.check_nesting(text, json), trapeze.checked_step(text, json, boolean),
     trapeze.check_job(text, text, json, text, text, integer),
-    trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text) from public;
+    trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text) from public;
 
 -- +goose Down
-drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text),
+drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text),
     trapeze.checked_step(text, json, boolean), trapeze.check_job(text, text, json, text, text, integer), trapeze.check_nesting(text, json);

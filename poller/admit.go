@@ -14,102 +14,96 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// The process that frees a subject's guard without giving it to another job, parks a job because its subject is taken, or makes a running job pending again
-// admits the subject's next job. It does so in separate statements after its commit, because two such transactions at the same moment do not
+// The process that frees a subject's guard or a key's place without giving it to another job, parks a job because they are taken, or makes a running job
+// pending again admits the next job. It does so in separate statements after its commit, because two such transactions at the same moment do not
 // see each other. If the process fails in between, a poll of any pod finds the job.
 
-// subjects holds the subjects whose next jobs this process must admit.
-type subjects struct {
+// lines holds the lines whose next jobs this process must admit.
+type lines struct {
 	running atomic.Bool // AdmitUntil is running
 	denied  atomic.Bool // the database role may submit jobs but not admit them, so the polls of the pods do
 	some    routine.Signal
 
-	mu   sync.Mutex
-	keys map[store.Key]struct{}
+	mu    sync.Mutex
+	noted map[store.Line]struct{}
 }
 
-// SubjectsChanged notes that the guards of subjects are free, that jobs wait for their subjects, or that jobs that hold the guards are pending again. It
-// ignores empty subjects. In a program that runs no jobs, and may exit at any time, it admits the next jobs before it returns.
-func (p *Poller) SubjectsChanged(keys ...store.Key) {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return k.Subject == "" })
-	if len(keys) == 0 || p.subjects.denied.Load() {
+// LinesChanged notes that guards or places are free, that jobs wait for them, or that jobs that hold guards are pending again. In a program that runs no
+// jobs, and may exit at any time, it admits the next jobs before it returns.
+func (p *Poller) LinesChanged(changed ...store.Line) {
+	if len(changed) == 0 || p.lines.denied.Load() {
 		return
 	}
-	p.subjects.add(keys...)
-	if !p.subjects.running.Load() {
+	p.lines.add(changed...)
+	if !p.lines.running.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = p.Admit(ctx)
 	}
 }
 
-// SubjectChanged is like SubjectsChanged, for one subject.
-func (p *Poller) SubjectChanged(kind, subject string) {
-	if subject != "" {
-		p.SubjectsChanged(store.Key{Kind: kind, Subject: subject})
+func (l *lines) add(changed ...store.Line) {
+	l.mu.Lock()
+	if l.noted == nil {
+		l.noted = map[store.Line]struct{}{}
 	}
+	for _, line := range changed {
+		l.noted[line] = struct{}{}
+	}
+	l.mu.Unlock()
+	l.some.Set()
 }
 
-func (s *subjects) add(keys ...store.Key) {
-	s.mu.Lock()
-	if s.keys == nil {
-		s.keys = map[store.Key]struct{}{}
-	}
-	for _, k := range keys {
-		s.keys[k] = struct{}{}
-	}
-	s.mu.Unlock()
-	s.some.Set()
-}
-
-// Ended wakes the engines that can run the job to which an end has given the guard of a subject. If there is none, it notes that the guard is free. After a
-// lost reply, it does both, because the end may have given the guard away.
-func (p *Poller) Ended(e store.Ended, kind, subject string) {
+// Ended wakes the engines that can run the job to which an end has given the guard of a subject, and notes the lines of the job that has ended. After a
+// lost reply, the end may have given the guard away, so it wakes all.
+func (p *Poller) Ended(e store.Ended, kind, subject, key string) {
 	if e.Heir != nil {
 		p.Admitted([]store.AdmittedJob{*e.Heir})
-		return
+		subject = ""
 	}
-	if p.SubjectChanged(kind, subject); (e.EndedBefore || e.ReplyLost) && subject != "" {
+	if p.LinesChanged(store.Lines(kind, subject, key)...); (e.EndedBefore || e.ReplyLost) && subject != "" {
 		p.WakeAll()
 	}
 }
 
-// AdmitUntil admits the jobs of noted subjects until ctx ends.
+// AdmitUntil admits the jobs of noted lines until ctx ends.
 func (p *Poller) AdmitUntil(ctx context.Context) {
-	p.subjects.running.Store(true)
-	defer p.subjects.running.Store(false)
+	p.lines.running.Store(true)
+	defer p.lines.running.Store(false)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.subjects.some:
+		case <-p.lines.some:
 		}
 		for backoff := routine.NewBackoff(); p.Admit(ctx) != nil && backoff.Wait(ctx); {
 		}
 	}
 }
 
-// Admit admits the jobs of all noted subjects. After an error, it notes them again.
+// Admit admits the jobs of all noted lines. After an error, it notes them again.
 func (p *Poller) Admit(ctx context.Context) error {
-	p.subjects.mu.Lock()
-	keys := slices.Collect(maps.Keys(p.subjects.keys))
-	p.subjects.keys = nil
-	p.subjects.mu.Unlock()
-	if len(keys) == 0 {
+	p.lines.mu.Lock()
+	noted := slices.Collect(maps.Keys(p.lines.noted))
+	p.lines.noted = nil
+	p.lines.mu.Unlock()
+	if len(noted) == 0 {
 		return nil
 	}
 	err := failpoint.Hit(failpoint.Admit)
-	if err == nil {
+	for page := range slices.Chunk(noted, 1000) {
 		var found []store.AdmittedJob
-		found, err = p.Store.AdmitNext(ctx, keys...)
-		p.Admitted(found)
+		if err == nil {
+			found, err = p.Store.AdmitNext(ctx, page...)
+			p.Admitted(found)
+		}
 	}
-	if store.Denied(err) != "" && !p.subjects.running.Load() {
-		p.subjects.denied.Store(true)
+	if store.Denied(err) != "" && !p.lines.running.Load() {
+		p.lines.denied.Store(true)
 		return nil
 	}
 	if err != nil {
-		p.subjects.add(keys...)
+		p.lines.add(noted...)
 		if ctx.Err() == nil { // otherwise, the pod is stopping, and admits the jobs at the end
 			p.Damped.Warn(ctx, admissionFailed, telemetry.Err, p.DBError(err))
 		}

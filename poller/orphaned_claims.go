@@ -50,7 +50,7 @@ func (p *Poller) HandBackOrphans(ctx context.Context) error {
 		p.Log.WarnContext(ctx, "handed back jobs of this pod that are unknown to it: a reply or an outcome was lost", telemetry.Jobs, len(back), telemetry.Pod, p.Opts.Name)
 		for _, h := range held {
 			if back[h.ID] {
-				p.SubjectChanged(h.Kind, h.Subject)
+				p.LinesChanged(store.Lines(h.Kind, h.Subject, h.Key)...)
 			}
 		}
 		p.WakeAll()
@@ -62,7 +62,7 @@ func (p *Poller) HandBackOrphans(ctx context.Context) error {
 		}
 		for id, e := range ended {
 			p.Ends.Report(nil, ends[id])
-			p.Ended(e, ends[id].Kind, ends[id].Subject)
+			p.Ended(e, ends[id].Kind, ends[id].Subject, ends[id].Key)
 		}
 	}
 	p.Unknown.Checked(began)

@@ -56,11 +56,11 @@ type Member interface {
 // Poller finds the work of one engine. Create one with [New].
 type Poller struct {
 	*identity.Identity
-	Timer    *Timer // calls Poll
-	member   Member
-	engine   Engine
-	due      dueTimes
-	subjects subjects // whose next jobs must be admitted
+	Timer  *Timer // calls Poll
+	member Member
+	engine Engine
+	due    dueTimes
+	lines  lines // whose next jobs must be admitted
 
 	look      atomic.Bool    // more jobs may have become pending since the latest claim
 	news      atomic.Bool    // more urgent jobs than those claimed ahead of time may have arrived
@@ -78,7 +78,7 @@ type Poller struct {
 
 // New returns the poller of an engine that works for an identity.
 func New(i *identity.Identity, m Member, e Engine) *Poller {
-	p := &Poller{Identity: i, member: m, engine: e, subjects: subjects{some: routine.NewSignal()}}
+	p := &Poller{Identity: i, member: m, engine: e, lines: lines{some: routine.NewSignal()}}
 	p.Timer = NewTimer(p, i.Opts.PollEvery)
 	return p
 }
@@ -117,7 +117,7 @@ func (p *Poller) Poll(ctx context.Context) (more bool) {
 func (p *Poller) promote(ctx context.Context) (more bool) {
 	const most = 500
 	pending, waiting, err := p.Store.Promote(ctx, most)
-	p.SubjectsChanged(waiting...)
+	p.LinesChanged(waiting...)
 	if !p.went(ctx, promotionFailed, err) {
 		p.due.pollAgain(true, false, time.Second)
 	} else if more = len(pending)+len(waiting) == most; more {

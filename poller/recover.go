@@ -37,7 +37,7 @@ func (p *Poller) recoverClosedPods(ctx context.Context) error {
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
 		p.Ends.ReportAll(page.Ended)
-		p.SubjectsChanged(page.Keys...)
+		p.LinesChanged(page.Lines...)
 		for _, end := range page.Ended {
 			if end.State == job.Failed {
 				crashed++

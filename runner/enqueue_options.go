@@ -22,6 +22,11 @@ func (o enqueueOption) schedule(d *declaration) { o(&d.job) }
 // Subject names the object that the job works on. Only one job with the same kind and subject runs at a time, across all pods.
 func Subject(s string) EnqueueOption { return enqueueOption(func(w *submission) { w.Subject = &s }) }
 
+// Key says whose job it is: a tenant, a customer or an account, in 1 to 200 bytes. Jobs of different keys share a lane fairly: a key with
+// many jobs does not delay those of others. Limits per key apply to it, too; see [ConcurrencyPerKey]. Next steps and children have the same key unless
+// they set another one. An empty key means none.
+func Key(key string) EnqueueOption { return enqueueOption(func(w *submission) { w.Key = &key }) }
+
 // Lane overrides the kind's lane for this job.
 func Lane(name string) EnqueueOption { return enqueueOption(func(w *submission) { w.Lane = name }) }
 

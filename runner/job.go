@@ -43,6 +43,9 @@ func (c core) Lane() string { return c.claim().Claimed.Lane }
 // Subject returns the job's subject, or "" if it has none.
 func (c core) Subject() string { return c.claim().Claimed.Subject }
 
+// Key returns the job's [Key], or "" if it has none.
+func (c core) Key() string { return c.claim().Claimed.Key }
+
 // Priority returns the job's priority, from −100 to 100.
 func (c core) Priority() int { return c.claim().Claimed.Priority }
 

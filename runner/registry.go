@@ -64,6 +64,15 @@ func MaxCrashes(n int) HandleOption {
 	})
 }
 
+// ConcurrencyPerKey limits how many jobs of this kind may run at a time for each [Key], on all pods together. Jobs without a key have no limit. The
+// program that started last decides. A limit for a single key takes precedence over it: see the command `trapeze limit`. Default: no limit.
+func ConcurrencyPerKey(n int) HandleOption {
+	return handleOption(func(k *registered) {
+		k.complain(n >= 1, "ConcurrencyPerKey(%d), want at least 1", n)
+		k.PerKey = n
+	})
+}
+
 // KeepRunning lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
 // fenced, but their external effects may overlap with those of the job's next run on another pod.
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }

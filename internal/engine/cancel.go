@@ -37,13 +37,13 @@ func (i *shared) cancelUnlocked(ctx context.Context, s *store.Store, ids []int64
 		return nil, err
 	}
 	i.Ends.ReportAll(c.Ended)
-	var changed []store.Key
+	var changed []store.Line
 	for _, end := range c.Ended {
 		i.Waiters.Seen(end.ID)
-		changed = append(changed, store.Key{Kind: end.Kind, Subject: end.Subject})
+		changed = append(changed, store.Lines(end.Kind, end.Subject, end.Key)...)
 		seen(end.ID)
 	}
-	i.SubjectsChanged(changed...)
+	i.LinesChanged(changed...)
 	for _, l := range c.Asked {
 		i.CancelRun(l)
 		seen(l.JobID)
@@ -75,7 +75,7 @@ func (i *shared) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err
 	}
 	if c.Ended != nil {
 		i.Ends.Report(nil, *c.Ended)
-		i.SubjectChanged(c.Ended.Kind, c.Ended.Subject)
+		i.LinesChanged(store.Lines(c.Ended.Kind, c.Ended.Subject, c.Ended.Key)...)
 	}
 	if c.Pod != nil {
 		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // the other pod is notified by its heartbeat

@@ -63,14 +63,14 @@ func (x *executor) fanOut(run *Run, o *work.Outcome) (*Run, error) {
 	run.Wrote.Store(true)
 	run.span.State(job.Waiting)
 	x.Log.DebugContext(run.Ctx, "job waits for its children", append(run.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	x.SubjectChanged(run.Claimed.Kind, run.Claimed.Subject)
+	x.LinesChanged(run.Claimed.Lines()...)
 	if empty {
 		x.fanOuts.Unsettled.add(run.Lease.JobID)
 	}
 	if wait > 0 {
 		x.WakeAfter(wait)
 	}
-	x.WakeDue() // children with a subject are parked as due
+	x.WakeDue() // children with a subject or key are parked as due
 	x.WakePeers()
 	return nil, nil
 }
@@ -100,7 +100,7 @@ func (x *executor) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait t
 	if err != nil {
 		return fail(err)
 	}
-	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter}
+	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter, key: c.Key}
 	for i, w := range fan.Children {
 		if err := x.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))

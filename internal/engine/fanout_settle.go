@@ -204,7 +204,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 		return nil, false, err
 	}
 	if ended.Here {
-		f.Ends.Report(nil, job.End{ID: w.ID, PipelineID: w.PipelineID, Kind: w.Kind, Lane: w.Lane, Subject: w.Subject, Attempt: w.Attempt, State: e.State,
+		f.Ends.Report(nil, job.End{ID: w.ID, PipelineID: w.PipelineID, Kind: w.Kind, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Attempt: w.Attempt, State: e.State,
 			Reason: e.Reason, Error: e.Error, ErrorClass: e.Class})
 	}
 	if e.State == job.Failed {
@@ -215,9 +215,9 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	switch ended.Next {
 	case store.PlacedPending:
 		f.WakeAll()
-		f.SubjectChanged(e.Next.Kind, e.Next.Subject) // after a lost reply, the step may be waiting for its subject
-	case store.PlacedWaiting:
-		f.SubjectChanged(e.Next.Kind, e.Next.Subject)
+		f.LinesChanged(e.Next.Lines()...) // after a lost reply, the step may wait in a line
+	case store.PlacedWaiting, store.PlacedKeyed:
+		f.LinesChanged(e.Next.Lines()...)
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)
@@ -290,7 +290,7 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	if err != nil {
 		return nil, err
 	}
-	n := f.intake.follow(next, predecessor{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter})
+	n := f.intake.follow(next, predecessor{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter, key: w.Key})
 	n.ID, n.Branch, n.Actor = ids[0], w.Branch, "system"
 	n.Impaired = n.Impaired || impaired
 	return &n, nil

@@ -20,7 +20,7 @@ func (x *executor) flushOf(run *Run, e store.Ending, next *store.NewJob) *flush 
 	if run.Claimed.Ahead {
 		e.Started = &run.Claimed.ClaimedAt
 	}
-	e.ID, e.Fence, e.Next, e.Branch, e.Undo, e.HasSubject = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo, run.Claimed.Subject != ""
+	e.ID, e.Fence, e.Next, e.Branch, e.Undo, e.InLine = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo, len(run.Claimed.Lines()) > 0
 	if next != nil {
 		next.Starts = x.mayStart(run, next)
 		x.InFlight.Add(next.ID)
@@ -137,7 +137,7 @@ func (x *executor) concludeFlush(w *flush) *Run {
 		// The handler's outcome cannot be stored, so fail the job.
 		x.undoStart(run, next)
 		x.Log.ErrorContext(run.Ctx, "could not store the result", append(run.attrs(), telemetry.Err, err)...)
-		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, HasSubject: e.HasSubject, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
+		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, InLine: e.InLine, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
 		_ = write()
@@ -177,7 +177,7 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 	}
 	run.span.State(ended.State)
 	x.logEnd(run, e, ended.State)
-	x.Ended(ended, run.Claimed.Kind, run.Claimed.Subject)
+	x.Ended(ended, run.Claimed.Kind, run.Claimed.Subject, run.Claimed.Key)
 	if ended.OffBalance != nil {
 		x.fanOuts.Unsettled.add(*ended.OffBalance)
 	}
@@ -195,7 +195,7 @@ func (x *executor) finished(run *Run, next *store.NewJob, e store.Ending, ended 
 		}
 	}
 	if !ended.ChildRunning && ended.State == job.Succeeded {
-		x.SubjectChanged(next.Kind, next.Subject) // the step may wait for its subject
+		x.LinesChanged(next.Lines()...) // the step may wait in a line
 		if next.DelayMillis > 0 {
 			x.WakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 		} else {
@@ -216,7 +216,7 @@ func (x *executor) reportEnd(run *Run, e store.Ending, state job.State) {
 // endOf describes the end of a run or, if the state is pending, of an attempt after which the job will be retried.
 func endOf(run *Run, e store.Ending, state job.State) job.End {
 	c := run.Claimed
-	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
+	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Key: c.Key, Attempt: c.Attempt, State: state,
 		Reason: e.Reason, Error: e.Error}
 	if state == job.Failed || state == job.Pending {
 		end.ErrorClass, end.ErrorCode = e.Class, e.Code

@@ -60,7 +60,7 @@ func (x *executor) park(run *Run, wait time.Duration, why store.Retry,
 	case err == nil:
 		run.Wrote.Store(true)
 		x.WakeAfter(wait)
-		x.SubjectChanged(run.Claimed.Kind, run.Claimed.Subject)
+		x.LinesChanged(run.Claimed.Lines()...)
 	case !notParked(err):
 		// The pod is stopping and the database does not respond. If the job is not parked, the lease will expire, and another pod will recover it.
 		x.Log.ErrorContext(run.Ctx, "could not park a job", append(run.attrs(), telemetry.Err, err)...)
@@ -88,7 +88,7 @@ func (x *executor) handBack(run *Run, why string) {
 		run.Wrote.Store(true)
 		x.Log.InfoContext(run.Ctx, "job handed back", append(run.attrs(), telemetry.Why, why)...)
 		x.WakeAll()
-		x.SubjectChanged(run.Claimed.Kind, run.Claimed.Subject)
+		x.LinesChanged(run.Claimed.Lines()...)
 	case err == nil:
 		// Either the job was cancelled or the claim is lost. The write's fence check tells the two apart.
 		x.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})

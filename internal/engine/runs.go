@@ -52,6 +52,7 @@ type Handler struct {
 	Timeout     time.Duration
 	MaxAttempts int // 0 means the default
 	MaxCrashes  int // 0 means the default
+	PerKey      int // number of jobs that may run for each key; 0 means no limit
 	Backoff     job.Backoff
 	StaleAfter  *time.Duration // 0 means no limit; nil means the lane's setting or, if it has none, the pod's
 	KeepRunning bool
@@ -156,7 +157,7 @@ func (run *Run) started() (at time.Time) {
 func waited(c *store.Claimed) (wait time.Duration, known bool) {
 	// The difference can be negative: a claim's now() is set before the statement is planned, but the claim sees jobs committed during
 	// planning.
-	return max(0, c.ClaimedAt.Sub(c.ReadyAt)), c.ReadyAt.Unix() > 0
+	return max(0, c.ClaimedAt.Sub(c.DueAt)), c.DueAt.Unix() > 0
 }
 
 // times returns how long the run waited to be claimed, and how long its handler ran.

@@ -83,13 +83,17 @@ type predecessor struct {
 	lane         string
 	priority     int
 	submitter    string
+	key          string
 }
 
 // follow builds a step's row, without its id and branch. The step inherits the predecessor's submitter and, unless it sets them itself, the
-// lane and priority.
+// lane, priority and key.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
+	}
+	if w.Key == nil {
+		w.Key = &from.key
 	}
 	w.Submitter = from.submitter // a principal that can see one of a pipeline's jobs can see all of them
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
@@ -222,8 +226,8 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	switch entered.Places[n.ID] {
 	case store.PlacedPending:
 		sub.WakeAll()
-	case store.PlacedWaiting:
-		sub.SubjectChanged(n.Kind, n.Subject)
+	case store.PlacedWaiting, store.PlacedKeyed:
+		sub.LinesChanged(n.Lines()...)
 	case store.PlacedParked:
 		sub.WakeAfter(w.Delay)
 	}
@@ -252,8 +256,8 @@ func startedOnInsert(n store.NewJob, at time.Time) *store.Claimed {
 		pipeline = n.ID
 	}
 	return &store.Claimed{
-		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Definition: store.Definition{
-			Kind: n.Kind, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
+		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, DueAt: at, Path: "fast", Definition: store.Definition{
+			Kind: n.Kind, Subject: n.Subject, Key: n.Key, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
 			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, CreatedAt: at,
 		},
 	}

@@ -54,7 +54,7 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 		if err := sub.renumber(ctx, tx, n); err != nil {
 			return work.Submitted{}, err
 		}
-		if key := w.Key(); key != "" {
+		if key := w.IdempotencyRow(); key != "" {
 			if err := store.AssignSubmission(ctx, sub.Commands, tx, key, n.ID); err != nil {
 				return work.Submitted{}, err
 			}
@@ -72,7 +72,7 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 // submitIn reserves a job's keys and inserts the job as pending in the given transaction. If wake is set, the commit wakes the pods.
 func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
-	key := w.Key()
+	key := w.IdempotencyRow()
 	if key != "" {
 		holder, err = store.ReserveSubmission(ctx, sub.Commands, tx, key, n.ID, store.Fingerprint(n))
 		if err != nil {

@@ -29,14 +29,14 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
-	var taken []store.Key
+	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject or key are parked as due
+	var lines []store.Line
 	for _, n := range rows {
-		if entered.Places[n.ID] == store.PlacedWaiting {
-			taken = append(taken, store.Key{Kind: n.Kind, Subject: n.Subject})
+		if place := entered.Places[n.ID]; place == store.PlacedWaiting || place == store.PlacedKeyed {
+			lines = append(lines, n.Lines()...)
 		}
 	}
-	sub.SubjectsChanged(taken...)
+	sub.LinesChanged(lines...)
 	return idsOf(rows), nil
 }
 

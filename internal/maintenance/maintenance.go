@@ -46,8 +46,8 @@ type Options struct {
 
 	// Ended is called with jobs that a task has ended.
 	Ended func([]job.End)
-	// SubjectChanged is called after a task has freed a subject's guard, or has ended a job that waited for its subject.
-	SubjectChanged func(kind, subject string)
+	// LinesChanged is called after a task has freed a subject's guard, or has ended a job that was in lines.
+	LinesChanged func(...store.Line)
 	// Overdue cancels a claim's handler, if it is running on this pod, because the job has passed its deadline.
 	Overdue func(job.Lease)
 	// FanOutsChanged is called after fan-out counts have been corrected.

@@ -33,7 +33,7 @@ func newOne(t *testing.T, pool *pgxpool.Pool, pod string) *Maintenance {
 		}},
 		Trusted:         func() bool { return true },
 		RetainSucceeded: 2 * day, RetainFailed: 7 * day, RetainCancelled: 2 * day, RetainEvents: 7 * day, ApprovalTTL: day, MaxAge: day,
-		Ended: func([]job.End) {}, SubjectChanged: func(string, string) {}, Overdue: func(job.Lease) {}, FanOutsChanged: func() {},
+		Ended: func([]job.End) {}, LinesChanged: func(...store.Line) {}, Overdue: func(job.Lease) {}, FanOutsChanged: func() {},
 		Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/routine"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -45,7 +46,7 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	for _, run := range ended {
 		m.o.Log.ErrorContext(ctx, "released a subject held by a job that does not run: rows were probably changed by hand",
 			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)
-		m.o.SubjectChanged(run.Kind, run.Subject)
+		m.o.LinesChanged(store.Line{Kind: run.Kind, Subject: run.Subject})
 	}
 	return len(ended), err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -111,7 +112,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 				if ended = append(ended, *o.Ended); o.Ended.State == job.Failed {
 					failed++
 				}
-				m.o.SubjectChanged(o.Ended.Kind, o.Ended.Subject)
+				m.o.LinesChanged(store.Lines(o.Ended.Kind, o.Ended.Subject, o.Ended.Key)...)
 			}
 			if o.Pod != nil {
 				m.o.Overdue(job.Lease{JobID: o.ID, Fence: o.Fence, Pod: *o.Pod})

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// declareKinds stores the failure steps and crash limits of this pod's kinds, because pods that do not know a kind may have to end or
-// recover its jobs.
+// declareKinds stores the failure steps and limits of this pod's kinds, because pods that do not know a kind may have to end, recover or admit
+// its jobs.
 func (p *Pod) declareKinds(ctx context.Context) error {
 	if len(p.HandledKinds) == 0 {
 		return nil
@@ -20,7 +20,7 @@ func (p *Pod) declareKinds(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		kinds[i] = admin.Kind{Name: name, OnFailure: plan, MaxCrashes: k.MaxCrashes}
+		kinds[i] = admin.Kind{Name: name, OnFailure: plan, MaxCrashes: k.MaxCrashes, PerKey: k.PerKey}
 	}
 	return admin.DeclareKinds(ctx, p.Commands, kinds)
 }

@@ -21,7 +21,7 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 		Store: p.Slow, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,
 		RetainSucceeded: p.opts.RetainSucceeded, RetainFailed: p.opts.RetainFailed, RetainCancelled: p.opts.RetainCancelled,
 		RetainEvents: p.opts.RetainEvents, ApprovalTTL: p.opts.ApprovalTTL, MaxAge: p.opts.MaxAge,
-		Ended: p.Ends.ReportAll, SubjectChanged: p.SubjectChanged, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
+		Ended: p.Ends.ReportAll, LinesChanged: p.LinesChanged, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	}
 	if !p.NotificationsDisabled() {
 		o.Session = &p.listener

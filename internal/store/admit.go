@@ -75,20 +75,21 @@ func duePrecedes(position string) string {
 
 // lockFirst locks the first job that is parked for the subject of row w: those in open lanes come first. It selects nothing if another transaction has
 // locked that job. Plan: as for waitingFirst; parked_pkey.
-var lockFirst = `(select p.id, p.priority, p.run_after from trapeze.parked p
+var lockFirst = `(select p.id, p.key, p.priority, p.run_after from trapeze.parked p
 		where p.id = (select p.id from ` + waitingFirst + ` order by p.opens desc, (-p.priority), p.run_after, p.id limit 1)
 			and not ` + duePrecedes("((-d.priority), d.run_after, d.id) < ((-p.priority), p.run_after, p.id)") + ` for update skip locked) h`
 
-const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject`
+const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key`
 
 // admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It does not take
 // a later job if the first one is locked, or is due but not promoted yet: the job would have to yield at once, and the process that has locked the first job admits it. It
 // returns the subjects whose first job it has locked, and the lane of the job that was admitted. Without a lane, another transaction took the guard first,
-// and the subject must be asked for again, because a concurrent end may have found the locked row. Plan: per subject, one probe of
+// and the subject must be asked for again, because a concurrent end may have found the locked row. A job with a key now waits for a place, and leaves
+// the subject free. Plan: per subject, one probe of
 // subjects_one_guard and parked_pkey, and those of waitingFirst.
 var admitSQL = newStatement(`
 with heirs as materialized (
-	select w.kind, w.subject, h.id, h.priority, h.run_after, true as free
+	select w.kind, w.subject, h.id, h.key, h.priority, h.run_after, h.key is null as free
 	from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
 	cross join lateral `, lockFirst, `
 	where `, guardFree, `
@@ -97,10 +98,12 @@ with heirs as materialized (
 ), admitted as (
 	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
 	select run_after, 'pending', `, parkedColumns, ` from moved
+), keyed as (
+	update trapeze.parked p set why = 'key' from heirs h where h.key is not null and p.id = h.id
 )
-select kind, subject, kind, lane, priority, run_after from moved
+select kind, subject, '', kind, lane, priority, run_after from moved
 union all
-select kind, subject, kind, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
+select kind, subject, coalesce(key, ''), kind, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
 // whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
@@ -123,7 +126,7 @@ with outranked as materialized (
 	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
 ), parked as (
 	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
-	select 'subject', case when ready_at > 'epoch' then ready_at else claimed_at end, `, parkedColumns, ` from gone
+	select 'subject', case when ready_at > 'epoch' then coalesce(due_at, ready_at) else claimed_at end, `, parkedColumns, ` from gone
 ), `, ReleaseGuards, `
 select id from gone`)
 
@@ -142,20 +145,17 @@ const (
 	previousExists = `exists (select from trapeze.jobs j where j.id = c.previous_job and j.subject = c.subject offset 0)`
 )
 
-// DueJobs selects the due jobs that have not been claimed: the pending ones, and those that wait for their subject.
+// DueJobs selects the due jobs that have not been claimed: the pending ones, and those that wait in a line.
 const DueJobs = `(
 	select l.id, l.lane, l.kind, l.subject, l.priority, l.ready_at, false as blocked from trapeze.live l where l.state = 'pending'
 	union all
-	select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true from trapeze.parked p where p.why = 'subject'
+	select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true from trapeze.parked p where p.why in ('subject', 'key')
 )`
-
-// Key is the kind and subject of a job.
-type Key struct{ Kind, Subject string }
 
 // Admitted is the result of an admission.
 type Admitted struct {
 	Jobs  []AdmittedJob
-	Again []Key // subjects whose guard another transaction took first; admit them again
+	Again []Line // lines whose guard or place another transaction took first, or that may have more jobs to admit
 }
 
 // AdmittedJob is a job that has become pending.
@@ -167,100 +167,130 @@ type AdmittedJob struct {
 }
 
 // Admit makes the first job of each subject pending, if the subject is free and no transaction has locked that job.
-func (s *Store) Admit(ctx context.Context, keys []Key) (a Admitted, err error) {
+func (s *Store) Admit(ctx context.Context, subjects []Line) (a Admitted, err error) {
+	if len(subjects) == 0 {
+		return a, nil
+	}
 	type row struct {
-		Key
+		Line
 		AdmittedJob
 	}
-	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitSQL, keyArgs(keys))
+	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitSQL, subjectArgs(subjects))
 	if err != nil {
-		return a, fmt.Errorf("admit the jobs of %d subjects: %w", len(keys), err)
+		return a, fmt.Errorf("admit the jobs of %d subjects: %w", len(subjects), err)
 	}
 	for _, r := range found {
-		if r.Lane == "" {
-			a.Again = append(a.Again, r.Key)
-		} else {
+		if r.AdmittedJob.Lane != "" {
 			a.Jobs = append(a.Jobs, r.AdmittedJob)
+			continue
 		}
+		if r.Line.Key != "" {
+			a.Again = append(a.Again, Line{Key: r.Line.Key})
+		}
+		a.Again = append(a.Again, Line{Kind: r.Line.Kind, Subject: r.Subject})
 	}
 	return a, nil
 }
 
 // Yield takes the guard from each subject's pending job if another of its jobs should run first, and returns how many it has taken.
-func (s *Store) Yield(ctx context.Context, keys []Key) (int, error) {
-	found, err := run(ctx, s, pgx.RowTo[int64], yieldSQL, keyArgs(keys))
+func (s *Store) Yield(ctx context.Context, subjects []Line) (int, error) {
+	if len(subjects) == 0 {
+		return 0, nil
+	}
+	found, err := run(ctx, s, pgx.RowTo[int64], yieldSQL, subjectArgs(subjects))
 	if err != nil {
-		return 0, fmt.Errorf("choose between the jobs of %d subjects: %w", len(keys), err)
+		return 0, fmt.Errorf("choose between the jobs of %d subjects: %w", len(subjects), err)
 	}
 	return len(found), nil
 }
 
-// AdmitNext calls [Store.Admit] until each subject is busy or has no more jobs. A pending job yields to a job that should run before it. Yield
-// comes after Admit: a concurrent admission that does not see a parked job can take the guard before. AdmitNext returns the admitted jobs even
-// after an error. It is safe to call it for any subject at any time.
-func (s *Store) AdmitNext(ctx context.Context, subjects ...Key) (jobs []AdmittedJob, err error) {
-	keys := subjects
-	for try := 0; len(keys) > 0 && try < 20; try++ { // with more, transactions compete for the same subjects without end: a poll decides
-		a, err := s.Admit(ctx, keys)
+// AdmitNext admits the next jobs of lines, until each subject is busy, each key has as many jobs as it may have, or no more jobs wait. A pending job
+// yields to a job that should run before it. Yield comes after Admit: a concurrent admission that does not see a parked job can take the guard
+// before. AdmitNext returns the admitted jobs even after an error. It is safe to call it for any line at any time.
+func (s *Store) AdmitNext(ctx context.Context, lines ...Line) (jobs []AdmittedJob, err error) {
+	subjects, keys := apart(lines)
+	next := subjects
+	for try := 0; len(next)+len(keys) > 0 && try < 20; try++ { // with more, transactions compete for the same lines without end: a poll decides
+		admitted, err := s.Admit(ctx, next)
 		if err != nil {
 			return jobs, err
 		}
-		jobs = append(jobs, a.Jobs...)
-		if keys = a.Again; len(keys) > 0 {
+		jobs = append(jobs, admitted.Jobs...)
+		again, more := apart(admitted.Again)
+		if admitted, err = s.AdmitKeys(ctx, append(keys, more...)); err != nil {
+			return jobs, err
+		}
+		jobs = append(jobs, admitted.Jobs...)
+		next, keys = apart(admitted.Again)
+		if next = append(next, again...); len(next)+len(keys) > 0 {
 			continue
 		}
 		if n, err := s.Yield(ctx, subjects); err != nil {
 			return jobs, err
 		} else if n > 0 {
-			keys = subjects
+			next = subjects
 		}
 	}
 	return jobs, nil
 }
 
-// SubjectsOf lists the subjects of the jobs in a CTE as JSON, for a result of type []Key.
-func SubjectsOf(cte string) string {
-	return `coalesce((select json_agg(json_build_object('Kind', kind, 'Subject', subject) order by kind, subject) from (
-		select distinct kind, subject from ` + cte + ` where subject <> '') w), '[]')`
-}
-
-func keyArgs(keys []Key) args {
-	kinds, subjects := make([]string, len(keys)), make([]string, len(keys))
-	for i, k := range keys {
-		kinds[i], subjects[i] = k.Kind, k.Subject
+// apart separates lines into subjects and keys.
+func apart(lines []Line) (subjects []Line, keys []string) {
+	for _, l := range lines {
+		if l.Key == "" {
+			subjects = append(subjects, l)
+		} else {
+			keys = append(keys, l.Key)
+		}
 	}
-	return args{{"kinds", kinds}, {"subjects", subjects}}
+	return subjects, keys
 }
 
-// parkedSubjectsSQL returns the next page of subjects that have a parked job, in the order of their keys, and moves the position that all
-// pods share. After the last page it starts again. If another pod is reading a page, it returns nothing. Plan: parked_for_subject, one probe per
-// subject; admission is one row.
-var parkedSubjectsSQL = newStatement(`
+func subjectArgs(subjects []Line) args {
+	kinds, names := make([]string, len(subjects)), make([]string, len(subjects))
+	for i, l := range subjects {
+		kinds[i], names[i] = l.Kind, l.Subject
+	}
+	return args{{"kinds", kinds}, {"subjects", names}}
+}
+
+// missedSQL returns the next page of lines in which a parked job waits, subjects and keys in their order, and moves the positions that all pods share.
+// After the last page it starts again. If another pod is reading a page, it returns nothing. Plan: parked_for_subject and parked_for_key, one probe
+// per line; admission is one row.
+var missedSQL = newStatement(`
 with recursive here as materialized (
-	select kind, subject from trapeze.admission for update skip locked
-), page as (
+	select kind, subject, key from trapeze.admission for update skip locked
+), subjects as (
 	(select p.kind, p.subject, 1 as no from here h cross join lateral (select p.kind, p.subject from trapeze.parked p
 		where p.why = 'subject' and (p.kind, p.subject) > (h.kind, h.subject) order by p.kind, p.subject limit 1) p)
 	union all
-	select n.kind, n.subject, l.no + 1 from page l cross join lateral (select p.kind, p.subject from trapeze.parked p
+	select n.kind, n.subject, l.no + 1 from subjects l cross join lateral (select p.kind, p.subject from trapeze.parked p
 		where p.why = 'subject' and (p.kind, p.subject) > (l.kind, l.subject) order by p.kind, p.subject limit 1) n
 	where l.no < @limit::int
+), keys as (
+	(select p.key, 1 as no from here h cross join lateral (select p.key from trapeze.parked p
+		where p.why = 'key' and p.key > h.key order by p.key limit 1) p)
+	union all
+	select n.key, l.no + 1 from keys l cross join lateral (select p.key from trapeze.parked p
+		where p.why = 'key' and p.key > l.key order by p.key limit 1) n
+	where l.no < @limit::int
 ), moved as (
-	update trapeze.admission a set kind = coalesce(p.kind, ''), subject = coalesce(p.subject, '')
-	from here h left join (select kind, subject from page where no = @limit::int) p on true
-	where (a.kind, a.subject) is distinct from (coalesce(p.kind, ''), coalesce(p.subject, ''))
+	update trapeze.admission a set kind = coalesce(s.kind, ''), subject = coalesce(s.subject, ''), key = coalesce(k.key, '')
+	from here h left join (select kind, subject from subjects where no = @limit::int) s on true
+		left join (select key from keys where no = @limit::int) k on true
+	where (a.kind, a.subject, a.key) is distinct from (coalesce(s.kind, ''), coalesce(s.subject, ''), coalesce(k.key, ''))
 )
-select kind, subject from page`)
+select kind, subject, '' from subjects union all select '', '', key from keys`)
 
-// missedPage is the number of subjects that one poll of a pod examines.
+// missedPage is the number of subjects, and of keys, that one poll of a pod examines.
 const missedPage = 1000
 
-// AdmitMissed admits the jobs whose subjects are free although nobody has admitted them, and lets pending jobs yield to those that should
-// run first. One call examines up to a thousand subjects, and the next call of any pod continues with those that follow.
+// AdmitMissed admits the jobs whose subjects are free or whose keys have free places although nobody has admitted them, and lets pending jobs yield to
+// those that should run first. One call examines up to a thousand subjects and as many keys, and the next call of any pod continues with those that follow.
 func (s *Store) AdmitMissed(ctx context.Context) ([]AdmittedJob, error) {
-	page, err := run(ctx, s, pgx.RowToStructByPos[Key], parkedSubjectsSQL, args{{"limit", missedPage}})
+	page, err := run(ctx, s, pgx.RowToStructByPos[Line], missedSQL, args{{"limit", missedPage}})
 	if err != nil {
-		return nil, fmt.Errorf("find the subjects with parked jobs: %w", err)
+		return nil, fmt.Errorf("find the lines with parked jobs: %w", err)
 	}
 	return s.AdmitNext(ctx, page...)
 }

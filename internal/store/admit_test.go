@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-var subjectS = []store.Key{{"k", "s"}}
+var subjectS = []store.Line{{Kind: "k", Subject: "s"}}
 
 // inLane returns a change that sets a job's lane and subject.
 func inLane(lane, subject string) func(*store.NewJob) {
@@ -38,7 +38,7 @@ func (w *world) stands(id int64, want string) {
 }
 
 // yielded lets a subject's pending job yield, and returns whether it did.
-func (w *world) yielded(keys []store.Key) bool {
+func (w *world) yielded(keys []store.Line) bool {
 	w.t.Helper()
 	n, err := w.Yield(w.ctx(), keys)
 	w.is.NoErr(err)
@@ -46,7 +46,7 @@ func (w *world) yielded(keys []store.Key) bool {
 }
 
 // admitted admits the next jobs of subjects, and returns their number.
-func (w *world) admitted(keys []store.Key) int {
+func (w *world) admitted(keys []store.Line) int {
 	w.t.Helper()
 	a, err := w.Admit(w.ctx(), keys)
 	w.is.NoErr(err)
@@ -132,7 +132,7 @@ func TestBatchCrossingSubjects(t *testing.T) {
 	w.is.Equal(len(ended), 2)
 	w.stands(steps[0].ID, "subject")
 	w.stands(steps[1].ID, "subject")
-	w.is.Equal(w.admitted([]store.Key{{"k", "s2"}, {"k", "s1"}}), 2)
+	w.is.Equal(w.admitted([]store.Line{{Kind: "k", Subject: "s2"}, {Kind: "k", Subject: "s1"}}), 2)
 	w.is.Equal(len(w.claims(podID, 5)), 2)
 	w.is.Equal(w.deadlocks(), 0)
 }
@@ -178,7 +178,7 @@ func TestYieldToMoreUrgentJob(t *testing.T) {
 	w.exec(`update trapeze.lanes set enabled = false where name = 'side'`)
 	w.is.True(!w.yielded(subjectS)) // the more urgent job cannot run
 	w.exec(`update trapeze.lanes set enabled = true`)
-	w.is.True(!w.yielded([]store.Key{{"k", "t"}, {"other", "s"}}))
+	w.is.True(!w.yielded([]store.Line{{Kind: "k", Subject: "t"}, {Kind: "other", Subject: "s"}}))
 	w.is.True(w.yielded(subjectS))
 	w.stands(pending, "subject")
 	w.is.Equal(w.admitted(subjectS), 1)

@@ -30,10 +30,10 @@ insert into trapeze.job_events (jobs, event_nos, to_state, event, actor)
 select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w group by actor`)
 
 var (
-	bulkJobs = []string{"id", "kind", "lane", "subject", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
+	bulkJobs = []string{"id", "kind", "lane", "subject", "key", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
 		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "traceparent"}
 	bulkLive   = []string{"id", "ready_at", "event_no", "priority", "unique_while", "lane", "kind", "subject", "state"}
-	bulkParked = []string{"id", "run_after", "event_no", "priority", "unique_while", "lane", "kind", "subject", "why"}
+	bulkParked = []string{"id", "run_after", "event_no", "priority", "unique_while", "lane", "kind", "subject", "why", "key"}
 )
 
 // Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: the list is long enough, and no job in it starts on insert, is
@@ -88,18 +88,18 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
-		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
+		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, Some(n.Key), n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
 			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, Some(n.Trace)), nil
 	}))
 	if err != nil {
 		return false, err
 	}
-	var due, subjects []*NewJob
+	var due, waiting []*NewJob
 	for i := range list {
-		if n := &list[i]; n.Subject == "" {
+		if n := &list[i]; n.Subject == "" && n.Key == "" {
 			due = append(due, n)
 		} else {
-			subjects = append(subjects, n)
+			waiting = append(waiting, n)
 		}
 	}
 	place := func(table string, columns []string, jobs []*NewJob, reason string) {
@@ -109,11 +109,11 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 		var why any = reason
 		_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, table}, columns, pgx.CopyFromSlice(len(jobs), func(i int) ([]any, error) {
 			n := jobs[i]
-			return append(row[:0], n.ID, began, 1, n.Priority, n.UniqueWhile, n.Lane, n.Kind, n.Subject, why), nil
+			return append(row[:0], n.ID, began, 1, n.Priority, n.UniqueWhile, n.Lane, n.Kind, n.Subject, why, Some(n.Key))[:len(columns)], nil
 		}))
 	}
 	place("live", bulkLive, due, string(PlacedPending))
-	place("parked", bulkParked, subjects, "scheduled")
+	place("parked", bulkParked, waiting, "scheduled")
 	if err != nil {
 		return false, err
 	}

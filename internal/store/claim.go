@@ -17,6 +17,7 @@ import (
 type Definition struct {
 	Kind       string
 	Subject    string
+	Key        string // empty if there is none
 	Args       json.RawMessage
 	PipelineID int64
 	ParentID   *int64
@@ -42,7 +43,8 @@ type Claimed struct {
 	Crashes    int
 	Isolated   bool
 	ClaimedAt  time.Time
-	ReadyAt    time.Time
+	ReadyAt    time.Time       // the job's position in its lane
+	DueAt      time.Time       // the time at which it became due, which is earlier if it has waited for a place
 	Checkpoint json.RawMessage // nil if there is none
 	Snoozes    int             // number of times the handler has snoozed the job
 	Path       string          // "fast" or "poll"
@@ -152,7 +154,7 @@ with lanes as materialized (
 	from (select id, ahead from taken offset 0) t
 	where l.id = any(array[t.id])
 	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at,
-		l.event_no, t.ahead
+		l.event_no, l.due_at, t.ahead
 ), freed as (
 	delete from trapeze.unique_keys where job_id = any(array(select id from taken where unique_while = 'pending'))
 ), events as (
@@ -161,10 +163,10 @@ with lanes as materialized (
 	having count(*) > 0
 )
 select `, tookMicros, `, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
-	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
+	coalesce(c.subject, ''), coalesce(j.key, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
-	coalesce(c.ready_at, now()),
+	coalesce(c.ready_at, now()), coalesce(c.due_at, c.ready_at, now()),
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
 	coalesce(case when c.fence % 10000000000 > 1 then (select g.snoozes from trapeze.job_progress g where g.id = c.id) end, 0),
@@ -261,9 +263,9 @@ func (s *claimState) claims(list []*Claimed) Claims {
 // scan scans a row of a claim statement.
 func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 	c := &Claimed{Path: "poll"}
-	s.columns = append(s.columns[:0], &s.micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &s.args, &c.PipelineID, &c.ParentID,
+	s.columns = append(s.columns[:0], &s.micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &c.Key, &s.args, &c.PipelineID, &c.ParentID,
 		&c.Step, &s.planned, &c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
+		&c.ClaimedAt, &c.ReadyAt, &c.DueAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
 	err := row.Scan(s.columns...)
 	c.Args, c.Planned, c.Checkpoint = s.args, s.planned, s.checkpoint // Scan allocates new values for each row
 	if s.trace != nil {

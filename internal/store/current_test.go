@@ -124,7 +124,7 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 							return
 						}
 					}
-					for again := []store.Key{{"k", "s"}}; len(again) > 0; {
+					for again := []store.Line{{Kind: "k", Subject: "s"}}; len(again) > 0; {
 						admitted, err := w.Admit(w.ctx(), again)
 						if err != nil {
 							t.Error(err)
@@ -197,10 +197,10 @@ func TestAdmissionStartedBeforeLastRun(t *testing.T) {
 			w.is.Equal(len(ended), 1)
 		}
 	}
-	a, s := store.Key{"k", "a"}, store.Key{"k", "s"}
+	a, s := store.Line{Kind: "k", Subject: "a"}, store.Line{Kind: "k", Subject: "s"}
 	// The early admission has locked the first two jobs, and is waiting for a transaction that has reserved subject a. A more urgent job runs.
 	release := w.freeze(`insert into trapeze.subjects values ('k', 'a', -1, 'held')`)
-	early := async(func() (store.Admitted, error) { return w.Admit(context.Background(), []store.Key{s, a}) })
+	early := async(func() (store.Admitted, error) { return w.Admit(context.Background(), []store.Line{s, a}) })
 	w.waiting(1)
 	urgent := w.put(func(n *store.NewJob) { n.Subject, n.Priority = "s", 20 })
 	claimed := w.claims(podID, 5)

@@ -145,6 +145,6 @@ func age(at time.Time) int64 {
 // Plan: jobs_pkey, one row.
 func EndJSON(state, reason, failure, class string) string {
 	return `json_build_object('id', g.id::text, 'pipeline_id', (select j.pipeline_id::text from trapeze.jobs j where j.id = g.id), 'kind', g.kind,
-		'lane', g.lane, 'subject', g.subject, 'attempt', g.attempt, 'state', ` + state + `, 'reason', ` + reason + `, 'error', ` + failure + `,
+		'lane', g.lane, 'subject', g.subject, 'key', coalesce(g.key, ''), 'attempt', g.attempt, 'state', ` + state + `, 'reason', ` + reason + `, 'error', ` + failure + `,
 		'error_class', ` + class + `)`
 }

@@ -37,7 +37,7 @@ var (
 // enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because
 // this process's copy of the lane may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
 var enqueueInput = `input_jobs as (
-	select w.*, false as handed, (-w.priority)::smallint as ahead, @pod::uuid as pod,
+	select w.*, false as handed, null::int as lane_place, null::int as kind_place, (-w.priority)::smallint as ahead, @pod::uuid as pod,
 		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
 	from unnest(` + newJobs.params() + `) as w(` + newJobs.each("%[2]s") + `)`
 
@@ -250,7 +250,7 @@ func (s *Store) IDTaken(err error) bool {
 // was started on insert has its transaction's time as both its ready time and its claim time. Plan: primary keys.
 var submittedSQL = newStatement(`
 select j.id, case when l.pod = @pod::uuid and l.fence = 1 and l.claimed_at = l.ready_at then 'running' when p.why = 'approval' then 'awaiting_approval'
-	when p.why = 'subject' then 'waiting' when p.why is not null then 'parked' else 'pending' end, 0::bigint
+	when p.why = 'subject' then 'waiting' when p.why = 'key' then 'keyed' when p.why is not null then 'parked' else 'pending' end, 0::bigint
 from unnest(@new_id::bigint[], @new_kind::text[], @new_subject::text[], @new_unique_key::text[], @new_args::text[]) as w(id, kind, subject, unique_key, args)
 join trapeze.jobs j on j.id = w.id
 left join lateral (select l.* from trapeze.live l where l.id = w.id limit 1) l on true

@@ -11,7 +11,7 @@ import (
 // many jobs, but take only 80 µs on the server instead of the 190 µs of [finishSQL]. In cases that they cannot handle they write nothing,
 // and the statement for many jobs runs instead.
 //
-// finishOneSQL ends a job without a subject that succeeded, and inserts its next step, which must not need approval. It writes nothing if a cancel
+// finishOneSQL ends a job without a subject or key that succeeded, and inserts its next step, which must not need approval. It writes nothing if a cancel
 // request was committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
 //
 // endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.
@@ -38,7 +38,7 @@ const (
 	// oneGone deletes the claim's row. The subquery skips the row if it is locked. Plan: live_pkey, twice.
 	oneGone = `gone as (
 	delete from trapeze.live where id = (select id from trapeze.live
-		where id = @id::bigint and fence = @fence::bigint and pod = @pod::uuid and not cancel_requested and subject = '' for update skip locked)
+		where id = @id::bigint and fence = @fence::bigint and pod = @pod::uuid and not cancel_requested and subject = '' and key is null for update skip locked)
 	returning id, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
@@ -94,10 +94,10 @@ func oneEvents(list ...string) string {
 )`
 }
 
-// plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys, delays, approval or
+// plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys of any sort, delays, approval or
 // fan-outs.
 func (n *NewJob) plain() bool {
-	return n.Subject == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
+	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
 // finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.
@@ -106,7 +106,7 @@ func finishOneOf(podID string, list []Ending) (*statement, args) {
 		return nil, nil
 	}
 	e := &list[0]
-	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.HasSubject || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
+	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.InLine || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
 		return nil, nil
 	}
 	sql, by := endOneSQL, args{{"pod", podID}}

@@ -12,7 +12,7 @@ import (
 
 // hot lists the statements that run for every job or every heartbeat. Their plans are stored, so that changes show up in reviews.
 var hot = map[string]string{
-	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "admit": admitSQL.text, "yield": yieldSQL.text, "parked_subjects": parkedSubjectsSQL.text, "finish": finishSQL.text,
+	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "admit": admitSQL.text, "yield": yieldSQL.text, "missed": missedSQL.text, "admit_keys": admitKeysSQL.text, "finish": finishSQL.text,
 	"finish_alone": endSQL.text, "heartbeat": heartbeatSQL.text, "recover_page": recoverPageSQL.text, "promote": promoteSQL.text,
 	"park": parkSQL.text, "hand_back": handBackSQL.text, "hold": holdSQL.text, "progress": progressSQL.text, "keep": keepSQL.text,
 	"emit": emitSQL.text, "emit_many": emitManySQL.text, "claim_outcome": claimOutcomeSQL.text, "missing_claims": missingClaimsSQL.text, "note_started": noteStartedSQL.text,

@@ -49,9 +49,9 @@ const (
 	// fanOutParked parks the job that gone deleted.
 	fanOutParked = `waits as (
 	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while,
-		lane, kind, subject)
+		lane, kind, subject, key)
 	select id, 'children', coalesce(started_at, @started::timestamptz), fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane,
-		kind, subject from gone
+		kind, subject, key from gone
 )`
 
 	// fanOutRow inserts the job's fan-out. It subtracts the parts that have already been completed. Plan: parts_pkey.

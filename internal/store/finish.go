@@ -15,21 +15,21 @@ import (
 
 // Ending is the final outcome of one claim of a job, together with the next step.
 type Ending struct {
-	ID         int64
-	Fence      int64
-	State      job.State // succeeded, failed or cancelled
-	Outcome    job.OutcomeStatus
-	Reason     job.Reason
-	Result     json.RawMessage // nil if there is none
-	Error      string          // empty if there is none
-	Class      job.ErrorClass  // set if the job failed
-	Code       string          // empty if there is none
-	Undo       json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
-	Started    *time.Time      // start time of the handler, for a job that was claimed ahead of time; nil if the row already contains it
-	Next       *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
-	Branch                     // branch of the finished job
-	HasSubject bool            // the finished job has a subject
-	EventNo    int             // only for a job that was waiting: the number that [Store.Waiting] read
+	ID      int64
+	Fence   int64
+	State   job.State // succeeded, failed or cancelled
+	Outcome job.OutcomeStatus
+	Reason  job.Reason
+	Result  json.RawMessage // nil if there is none
+	Error   string          // empty if there is none
+	Class   job.ErrorClass  // set if the job failed
+	Code    string          // empty if there is none
+	Undo    json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
+	Started *time.Time      // start time of the handler, for a job that was claimed ahead of time; nil if the row already contains it
+	Next    *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
+	Branch                  // branch of the finished job
+	InLine  bool            // the finished job has a subject or a key
+	EventNo int             // only for a job that was waiting: the number that [Store.Waiting] read
 }
 
 // Ended is the result of an accepted [Ending].
@@ -80,12 +80,12 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 }
 
 // endGuards gives the guard of each job in the gone CTE to the first job that is parked for the same subject, and makes that job pending. If there is
-// none, another transaction has locked its row, or a job that is due but not promoted comes first, the guard is freed. kept is a condition that leaves out jobs that hand over their guard otherwise. Guards of
+// none, it has a key and needs a place first, another transaction has locked its row, or a job that is due but not promoted comes first, the guard is freed. kept is a condition that leaves out jobs that hand over their guard otherwise. Guards of
 // next steps are inserted before: two ends that use each other's subjects could deadlock otherwise. Plan: per job with a subject, one probe of
 // parked_for_subject, parked_pkey and subjects_by_subject.
 func endGuards(kept string) string {
 	return `heirs as materialized (
-	select w.id as gone, w.kind, w.subject, h.id from gone w cross join lateral ` + lockFirst + ` where w.subject <> ''` + kept + `
+	select w.id as gone, w.kind, w.subject, h.id from gone w cross join lateral ` + lockFirst + ` where w.subject <> '' and h.key is null` + kept + `
 ), inherited as (
 	update trapeze.subjects c set job_id = h.id, previous_job = h.gone from heirs h
 	where c.kind = h.kind and c.subject = h.subject and c.job_id = h.gone and c.state = 'held'
@@ -140,15 +140,18 @@ var endings = columns[*Ending]{"", []columnOf[*Ending]{
 }}
 
 // nextReturned are the columns of the gone CTE from which nextInput selects the jobs' next steps, for [placeParts]. A step with its parent's
-// (kind, subject) takes over the parent's run. Plan: one probe of lanes_pkey for a step that enters a different lane.
+// (kind, subject) takes over the parent's run, and one with its parent's lane and key the parent's places. Plan: one probe of lanes_pkey for a step that enters a different lane.
 var (
 	nextReturned = list(`, case when not l.cancel_requested and e.new_id <> 0 then e.new_id end as next`, newJobs.each("e.%[1]s%[2]s", "parent_id"))
 	nextInput    = `input_jobs as (
 	select w.*, ` + stepNeedsApproval + ` as approval
-	from (select id as parent_id, ` + newJobs.each("%[1]s%[2]s as %[2]s", "parent_id") + `,
-		new_subject <> '' and new_kind = kind and new_subject = subject as handed,
-		(-new_priority - 1)::smallint as ahead, @pod::uuid as pod
-	from gone where next is not null) w
+	from (select w.*, case when k.keeps then w.had_lane_place end as lane_place, case when k.keeps then w.had_kind_place end as kind_place
+		from (select id as parent_id, ` + newJobs.each("%[1]s%[2]s as %[2]s", "parent_id") + `,
+			new_subject <> '' and new_kind = kind and new_subject = subject as handed,
+			case when new_key = key and new_lane = lane then lane_place end as had_lane_place,
+			case when new_kind = kind then kind_place end as had_kind_place, (-new_priority - 1)::smallint as ahead, @pod::uuid as pod
+		from gone where next is not null) w cross join lateral (select ` + keepsPlaces + ` as keeps offset 0) k
+	) w
 )`
 )
 
@@ -174,7 +177,7 @@ const (
 		case when not l.cancel_requested then e.error_code end as error_code,
 		case when l.cancel_requested or e.state <> 'succeeded' then e.undo end as undo, l.fence, l.epoch, l.attempt, l.crashes,
 		l.priority, l.lane, l.kind, l.subject, coalesce(l.started_at, e.started) as started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
-		l.claim_xid`
+		l.claim_xid, l.key, l.lane_place, l.kind_place`
 	// nextHandedOver gives the parent's guard to a next step with the same kind and subject. Plan: subjects_by_subject.
 	nextHandedOver = `handed_over as (
 	update trapeze.subjects c set job_id = p.id, previous_job = p.parent_id

@@ -18,11 +18,11 @@ import (
 func TestGuardsInOppositeOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var keys []store.Key
+	var keys []store.Line
 	var changes []func(*store.NewJob)
 	for i := range 20 {
 		w.waits(about(fmt.Sprint("s", i+10)))
-		keys = append(keys, store.Key{"k", fmt.Sprint("s", i+10)})
+		keys = append(keys, store.Line{Kind: "k", Subject: fmt.Sprint("s", i+10)})
 		changes = append(changes, func(n *store.NewJob) { n.Subject, n.Priority = fmt.Sprint("s", 29-i), 20 })
 	}
 	list := w.new(changes...)

@@ -148,8 +148,8 @@ func (b *bench) drawClaim(t *rapid.T) []operation {
 	return []operation{claims(podID, wants, kinds, !seldom(t, "none isolated", 3))}
 }
 
-func drawKeys(t *rapid.T) []store.Key {
-	return draw(t, "keys", []store.Key{{"k", "s"}}, []store.Key{{"k", "t"}, {"k", "s"}}, []store.Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}, {"other", "t"}})
+func drawKeys(t *rapid.T) []store.Line {
+	return draw(t, "keys", []store.Line{{Kind: "k", Subject: "s"}}, []store.Line{{Kind: "k", Subject: "t"}, {Kind: "k", Subject: "s"}}, []store.Line{{Kind: "other", Subject: "s"}, {Kind: "k", Subject: "s"}, {Kind: "k", Subject: "nobody"}, {Kind: "other", Subject: "t"}})
 }
 
 func (b *bench) drawAdmit(t *rapid.T) []operation { return []operation{admits(drawKeys(t)...)} }

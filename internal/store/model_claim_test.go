@@ -40,7 +40,7 @@ func (m *model) EnqueueIn(list []store.NewJob) map[int64]store.Place {
 
 // EnqueueUnique submits a job with a unique key, and returns the job that holds the key.
 func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
-	key := store.Key{n.Kind, *n.UniqueKey}
+	key := store.Line{Kind: n.Kind, Subject: *n.UniqueKey}
 	if held, taken := m.keys[key]; taken {
 		return held
 	}
@@ -53,15 +53,15 @@ func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 // gets the guard, unless the subject is taken or a waiting job comes first.
 func (m *model) places(podID string, list []newJob) map[int64]store.Place {
 	at := map[int64]store.Place{}
-	best := map[store.Key]newJob{} // the job that gets the guard
+	best := map[store.Line]newJob{} // the job that gets the guard
 	free := func(w newJob) bool {
-		k := store.Key{w.Kind, w.Subject}
+		k := store.Line{Kind: w.Kind, Subject: w.Subject}
 		next := m.waitingFor(k)
 		return w.DelayMillis == 0 && (w.Subject == "" || (w.handed || !m.busy(k)) && (len(next) == 0 || next[0].Priority < w.ahead) &&
 			!m.duePrecedes(k, func(d *modelJob) bool { return d.Priority >= w.ahead }))
 	}
 	for _, w := range list {
-		k := store.Key{w.Kind, w.Subject}
+		k := store.Line{Kind: w.Kind, Subject: w.Subject}
 		if b, taken := best[k]; free(w) && !w.handed && (!taken || cmp.Or(cmp.Compare(b.Priority, w.Priority), cmp.Compare(w.ID, b.ID)) < 0) {
 			best[k] = w
 		}
@@ -71,7 +71,7 @@ func (m *model) places(podID string, list []newJob) map[int64]store.Place {
 		switch {
 		case w.DelayMillis > 0:
 			at[w.ID] = store.PlacedParked
-		case !free(w) || w.Subject != "" && !w.handed && best[store.Key{w.Kind, w.Subject}].ID != w.ID:
+		case !free(w) || w.Subject != "" && !w.handed && best[store.Line{Kind: w.Kind, Subject: w.Subject}].ID != w.ID:
 			at[w.ID] = store.PlacedWaiting
 		case w.Starts && m.open(podID) && first:
 			at[w.ID] = store.PlacedRunning
@@ -117,7 +117,7 @@ func (m *model) start(j *modelJob, podID, path string) {
 	j.fence, j.attempt, j.pod, j.started, j.claimedAt = j.fence+1, j.attempt+1, podID, true, m.now
 	m.move(j, job.Running, modelEvent{event: "job.claimed", podID: podID, fence: &[]int64{j.fence}[0], note: path})
 	if j.uniqueWhile == "pending" {
-		delete(m.keys, store.Key{j.Kind, *j.UniqueKey})
+		delete(m.keys, store.Line{Kind: j.Kind, Subject: *j.UniqueKey})
 		j.uniqueWhile = ""
 	}
 }
@@ -158,7 +158,7 @@ func (m *model) Claim(podID string, wants []store.Want, kinds []string, isolated
 }
 
 // Yield parks the pending jobs that hold the guard of a subject although another of its jobs should run first.
-func (m *model) Yield(keys []store.Key) (n int) {
+func (m *model) Yield(keys []store.Line) (n int) {
 	for _, k := range keys {
 		j := m.jobs[m.runs[k].job]
 		if !m.busy(k) || !j.waits() {
@@ -179,14 +179,14 @@ func (m *model) Yield(keys []store.Key) (n int) {
 }
 
 // duePrecedes reports whether a due job of a subject that precedes others has not been promoted yet.
-func (m *model) duePrecedes(k store.Key, precedes func(d *modelJob) bool) bool {
+func (m *model) duePrecedes(k store.Line, precedes func(d *modelJob) bool) bool {
 	return len(m.pick(func(j *modelJob) bool {
 		return j.parked() && j.why != "subject" && j.at <= m.now && j.key() == k && precedes(j)
 	})) > 0
 }
 
 // firstWaiting returns the first job that waits for a subject: those in open lanes come first. It returns nil if a due job must be promoted before.
-func (m *model) firstWaiting(k store.Key) *modelJob {
+func (m *model) firstWaiting(k store.Line) *modelJob {
 	list := m.waitingFor(k)
 	if open := slices.DeleteFunc(slices.Clone(list), func(j *modelJob) bool { return !m.laneOpen(j) }); len(open) > 0 {
 		list = open
@@ -198,7 +198,7 @@ func (m *model) firstWaiting(k store.Key) *modelJob {
 }
 
 // Admit makes the first waiting job of each free subject pending. Jobs in open lanes come first. It returns the lanes of the admitted jobs.
-func (m *model) Admit(keys []store.Key) (lanes []string) {
+func (m *model) Admit(keys []store.Line) (lanes []string) {
 	for _, k := range keys {
 		j := m.firstWaiting(k)
 		if m.busy(k) || j == nil {
@@ -213,7 +213,7 @@ func (m *model) Admit(keys []store.Key) (lanes []string) {
 }
 
 // waitingKeys returns all subjects for which a job waits.
-func (m *model) waitingKeys() (keys []store.Key) {
+func (m *model) waitingKeys() (keys []store.Line) {
 	for _, j := range m.pick(func(j *modelJob) bool { return j.parked() && j.why == "subject" }) {
 		if !slices.Contains(keys, j.key()) {
 			keys = append(keys, j.key())

@@ -32,7 +32,7 @@ func cancels(id int64, stop bool) operation {
 }
 
 func nices(id int64, priority int) operation {
-	var keys []store.Key
+	var keys []store.Line
 	var refused error
 	return operation{fmt.Sprintf("nice %d, %d", id, priority),
 		func(ctx context.Context, s *store.Store) (any, error) {
@@ -41,7 +41,7 @@ func nices(id int64, priority int) operation {
 		[]func(*model) (any, error){
 			func(m *model) (any, error) {
 				if keys, refused = nil, m.Nice(id, priority, "ann"); refused == nil && m.jobs[id].Subject != "" {
-					keys = []store.Key{m.jobs[id].key()}
+					keys = []store.Line{m.jobs[id].key()}
 				}
 				return nil, nil
 			},
@@ -156,11 +156,11 @@ func promotes(limit int) operation {
 // promoted is the result of a promotion: the number of jobs, and the subjects of those that now wait for their subject.
 type promoted struct {
 	N       int
-	Waiting []store.Key
+	Waiting []store.Line
 }
 
-func sortKeys(keys []store.Key) {
-	slices.SortFunc(keys, func(a, b store.Key) int {
+func sortKeys(keys []store.Line) {
+	slices.SortFunc(keys, func(a, b store.Line) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
 	})
 }

@@ -101,13 +101,13 @@ func claims(podID string, wants []store.Want, kinds []string, isolated bool) ope
 		func(m *model) ([]modelClaim, error) { return m.Claim(podID, wants, kinds, isolated), nil })
 }
 
-func yields(keys ...store.Key) operation {
+func yields(keys ...store.Line) operation {
 	return in(fmt.Sprintf("yield %v", keys),
 		func(ctx context.Context, s *store.Store) (int, error) { return s.Yield(ctx, keys) },
 		func(m *model) (int, error) { return m.Yield(keys), nil })
 }
 
-func admits(keys ...store.Key) operation {
+func admits(keys ...store.Line) operation {
 	return in(fmt.Sprintf("admit %v", keys),
 		func(ctx context.Context, s *store.Store) ([]string, error) {
 			a, err := s.Admit(ctx, keys)
@@ -118,7 +118,7 @@ func admits(keys ...store.Key) operation {
 
 // admitsMissed reads a page of subjects, lets pending jobs yield, and admits others, in one transaction each.
 func admitsMissed() operation {
-	var keys []store.Key
+	var keys []store.Line
 	return operation{"admit the missed jobs",
 		func(ctx context.Context, s *store.Store) (any, error) {
 			list, err := s.AdmitMissed(ctx)

@@ -87,7 +87,7 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 		return nil, job.ErrNotFailed
 	}
 	if j.UniqueKey != nil {
-		key := store.Key{j.Kind, *j.UniqueKey}
+		key := store.Line{Kind: j.Kind, Subject: *j.UniqueKey}
 		if holder, held := m.keys[key]; held && holder != id {
 			return nil, job.ErrKeyHeld
 		}
@@ -130,7 +130,7 @@ func (m *model) CloseLapsed(by string) (podIDs []string) {
 func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int) store.RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Keys: []store.Key{}}
+	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Lines: []store.Line{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(podIDs, j.pod) {
@@ -145,8 +145,8 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 		if j.MaxCrashes != nil {
 			limit = *j.MaxCrashes
 		}
-		if k := (store.Key{Kind: j.Kind, Subject: j.Subject}); k.Subject != "" && !slices.Contains(r.Keys, k) {
-			r.Keys = append(r.Keys, k)
+		if k := (store.Line{Kind: j.Kind, Subject: j.Subject}); k.Subject != "" && !slices.Contains(r.Lines, k) {
+			r.Lines = append(r.Lines, k)
 		}
 		j.crashes++
 		event := eventOf(j.lease(), "job.recovered")
@@ -170,7 +170,7 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 		m.end(j, to, job.Error, reason, event)
 		r.Ended = append(r.Ended, *j.ending())
 	}
-	slices.SortFunc(r.Keys, func(a, b store.Key) int {
+	slices.SortFunc(r.Lines, func(a, b store.Line) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
 	})
 	return r
@@ -215,7 +215,7 @@ func (m *model) Promote(limit int) (p promoted) {
 	due := m.pick(func(j *modelJob) bool { return j.parked() && j.why != "subject" && j.at <= m.now })
 	slices.SortFunc(due, func(a, b *modelJob) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID)) })
 	due = due[:min(limit, len(due))]
-	best := map[store.Key]*modelJob{}
+	best := map[store.Line]*modelJob{}
 	for _, j := range due {
 		k := j.key()
 		next := m.waitingFor(k)

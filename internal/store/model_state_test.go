@@ -16,8 +16,8 @@ import (
 type model struct {
 	now     int64 // the clock, which advances by one tick per operation
 	jobs    map[int64]*modelJob
-	runs    map[store.Key]modelRun   // as in the subjects table
-	keys    map[store.Key]int64      // as in the unique_keys table, by kind and key
+	runs    map[store.Line]modelRun  // as in the subjects table
+	keys    map[store.Line]int64     // as in the unique_keys table, by kind and key
 	cancels map[job.Lease]job.Reason // as in the cancel_requests table
 	pods    map[string]*modelPod
 	lanes   map[string]store.Lane
@@ -80,7 +80,7 @@ type modelEvent struct {
 
 func newModel() *model {
 	return &model{
-		jobs: map[int64]*modelJob{}, runs: map[store.Key]modelRun{}, keys: map[store.Key]int64{}, cancels: map[job.Lease]job.Reason{},
+		jobs: map[int64]*modelJob{}, runs: map[store.Line]modelRun{}, keys: map[store.Line]int64{}, cancels: map[job.Lease]job.Reason{},
 		pods: map[string]*modelPod{}, graves: map[int64]grave{},
 		lanes: map[string]store.Lane{"default": {Name: "default", Enabled: true}, "side": {Name: "side", Enabled: true}},
 	}
@@ -119,7 +119,7 @@ func (j *modelJob) waits() bool      { return j.place == "live" && j.state == jo
 func (j *modelJob) runs() bool       { return j.place == "live" && j.state == job.Running }
 func (j *modelJob) parked() bool     { return j.place == "parked" }
 func (j *modelJob) done() bool       { return j.place == "done" }
-func (j *modelJob) key() store.Key   { return store.Key{j.Kind, j.Subject} }
+func (j *modelJob) key() store.Line  { return store.Line{Kind: j.Kind, Subject: j.Subject} }
 func (j *modelJob) lease() job.Lease { return job.Lease{JobID: j.ID, Fence: j.fence, Pod: j.pod} }
 
 // urgency orders two jobs of a lane as claims do.
@@ -139,10 +139,10 @@ func (m *model) held(l job.Lease) *modelJob {
 func (m *model) open(podID string) bool { p := m.pods[podID]; return p != nil && !p.closed }
 
 // busy reports whether a job holds the guard of this kind and subject.
-func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "held" }
+func (m *model) busy(k store.Line) bool { return k.Subject != "" && m.runs[k].state == "held" }
 
 // waitingFor returns the parked jobs that wait for a subject, the most urgent first.
-func (m *model) waitingFor(k store.Key) []*modelJob {
+func (m *model) waitingFor(k store.Line) []*modelJob {
 	list := m.pick(func(j *modelJob) bool { return j.parked() && j.why == "subject" && j.key() == k })
 	slices.SortFunc(list, urgency)
 	return list
@@ -152,7 +152,7 @@ func (m *model) waitingFor(k store.Key) []*modelJob {
 func (m *model) laneOpen(j *modelJob) bool { l := m.lanes[j.Lane]; return l.Enabled && !l.Drained }
 
 // current returns the latest run of a subject, or 0.
-func (m *model) current(k store.Key) int64 {
+func (m *model) current(k store.Line) int64 {
 	r := m.runs[k]
 	if j := m.jobs[r.job]; r.state == "held" && !(j != nil && j.runs()) {
 		return r.previous
@@ -225,7 +225,7 @@ func (m *model) end(j *modelJob, to job.State, outcome job.OutcomeStatus, reason
 	m.move(j, to, e)
 	j.place, j.outcome, j.reason = "done", outcome, reason
 	if j.uniqueWhile != "" {
-		maps.DeleteFunc(m.keys, func(_ store.Key, holder int64) bool { return holder == j.ID })
+		maps.DeleteFunc(m.keys, func(_ store.Line, holder int64) bool { return holder == j.ID })
 	}
 	j.uniqueWhile, j.isolated, j.cancel, j.at = "", false, false, 0
 }

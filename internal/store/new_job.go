@@ -12,6 +12,7 @@ type NewJob struct {
 	Kind       string
 	Lane       string
 	Subject    string
+	Key        string // empty if there is none
 	Args       json.RawMessage
 	PipelineID int64   // 0 means the same value as ID
 	Pipeline   *string // the pipeline's name if a row must be inserted for it; nil if the row exists or none is needed
@@ -66,6 +67,7 @@ const (
 	PlacedPending Place = "pending"
 	PlacedParked  Place = "parked"
 	PlacedWaiting Place = "waiting" // parked until its subject is free; the caller must call [Store.AdmitNext]
+	PlacedKeyed   Place = "keyed"   // parked until there is a place for its key; the caller must call [Store.AdmitNext]
 	// PlacedAwaiting means that the job is parked until it is approved.
 	PlacedAwaiting Place = "awaiting_approval"
 )
@@ -77,6 +79,8 @@ const (
 // A row becomes pending only if its subject is free: either its parent hands over the guard, or the row takes it. Otherwise, the row is
 // parked until it gets the guard. A row does not take the guard either if a parked job of the subject comes first. If two
 // jobs are equally urgent, the next step of a job comes first.
+//
+// A row with a key becomes pending only if its parent hands over its places. Otherwise, it is parked, and [Store.AdmitNext] gives it its places.
 //
 // A row that may be pending starts on insert only if all of these conditions hold:
 //   - It requests to start on insert.
@@ -90,9 +94,9 @@ func placeParts(ahead string) string {
 }
 
 // placeWaiting is used instead of placeParts in a transaction of the host application. Such a transaction takes no guards, because all
-// other submissions for the subject would then wait for it. A job with a subject is parked as due, and is promoted after the commit.
+// other submissions for the subject would then wait for it. A job with a subject or key is parked as due, and is promoted after the commit.
 const placeWaiting = `placed as materialized (
-	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 or w.subject <> '' then 'parked' else 'pending' end as place
+	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 or w.subject <> '' or w.key is not null then 'parked' else 'pending' end as place
 	from (select * from input_jobs offset 0) w
 ), ` + placeRows
 
@@ -100,7 +104,7 @@ const placeWaiting = `placed as materialized (
 // Plan: one probe each of subjects_one_guard and parked_for_subject for each row with a subject, and of pods and live_for_claim for
 // each row that requests to start.
 func mayStart(ahead string) string {
-	return `w.*, w.delay_ms = 0 and not w.approval and (w.subject = ''
+	return `w.*, w.delay_ms = 0 and not w.approval and (w.key is null or w.lane_place is not null) and (w.subject = ''
 		or (w.handed or ` + guardFree + `) and ` + noneWaits("(-p.priority) <= w.ahead") + `
 			and not ` + duePrecedes("(-d.priority) <= w.ahead") + `) as free,
 	w.starts and exists (select from trapeze.pods where id = w.pod and ` + stillOpen + `)
@@ -112,7 +116,7 @@ const (
 	// placePlaced decides where to insert each row of the may CTE.
 	placePlaced = `placed as materialized (
 	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
-		when not (m.free and (m.subject = '' or m.handed or m.id in (select job_id from guarded))) then 'waiting'
+		when m.key is not null and m.lane_place is null then 'keyed' when not (m.free and (m.subject = '' or m.handed or m.id in (select job_id from guarded))) then 'waiting'
 		when m.first then 'running' else 'pending' end as place
 	from may m
 )`
@@ -121,9 +125,9 @@ const (
 	placeRows = placeJobs + ", " + placePipelines + ", " + placeLive + ", " + placeParked + ", " + placeEvents
 
 	placeJobs = `new_jobs as (
-	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
+	insert into trapeze.jobs (id, kind, lane, subject, key, args, pipeline_id, parent_id, step, planned, max_attempts,
 		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, traceparent)
-	select id, kind, lane, subject, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
+	select id, kind, lane, subject, key, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
 		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, traceparent from placed
 )`
 	placePipelines = `new_pipelines as (
@@ -132,19 +136,19 @@ const (
 )`
 	placeLive = `new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
-		unique_while, lane, kind, subject, claim_xid)
+		unique_while, lane, kind, subject, key, lane_place, kind_place, claim_xid)
 	select id, now(), born_at, born_at, born, case when born = 1 then pod end, 1 + born, born, priority, place,
-		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject,
+		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject, key, lane_place, kind_place,
 		case when born = 1 then pg_current_xact_id() end
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
 			case place when 'running' then now() end as born_at
 		from placed p where place in ('pending', 'running')) p
 )`
 	placeParked = `new_parked as (
-	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
-	select id, case place when 'awaiting_approval' then 'approval' when 'waiting' then 'subject' else 'scheduled' end,
-		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject
-	from placed where place in ('parked', 'awaiting_approval', 'waiting')
+	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key)
+	select id, case place when 'awaiting_approval' then 'approval' when 'waiting' then 'subject' when 'keyed' then 'key' else 'scheduled' end,
+		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject, key
+	from placed where place in ('parked', 'awaiting_approval', 'waiting', 'keyed')
 )`
 	placeEvents = `new_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, actor, fields)
@@ -178,6 +182,7 @@ var newJobs = columns[*NewJob]{"new_", []columnOf[*NewJob]{
 	column("kind", "text", func(n *NewJob) string { return n.Kind }),
 	column("lane", "text", func(n *NewJob) string { return n.Lane }),
 	column("subject", "text", func(n *NewJob) string { return n.Subject }),
+	rare("key", "text", func(n *NewJob) *string { return Some(n.Key) }),
 	column("args", "text", func(n *NewJob) string { return string(n.Args) }),
 	column("pipeline_id", "bigint", (*NewJob).pipeline),
 	column("parent_id", "bigint", func(n *NewJob) *int64 { return n.ParentID }),
@@ -252,7 +257,7 @@ func int4(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32)))
 
 func placeOf(s string) (Place, error) {
 	switch p := Place(s); p {
-	case PlacedRunning, PlacedPending, PlacedParked, PlacedWaiting, PlacedAwaiting:
+	case PlacedRunning, PlacedPending, PlacedParked, PlacedWaiting, PlacedKeyed, PlacedAwaiting:
 		return p, nil
 	}
 	return "", fmt.Errorf("unknown place %q", s)

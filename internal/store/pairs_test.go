@@ -57,8 +57,8 @@ var pairOperations = []pairOperation{
 	{"recover", []string{"lapsed", "closed", "closed, cancelling"}, true, func(*bench, bool) operation { return recovers(theNet, theLease.Pod) }},
 	{"hand back", []string{"running", "closed"}, false, func(*bench, bool) operation { return handsBack(theLease.Pod, theLease) }},
 	{"promote", []string{"parked"}, true, func(*bench, bool) operation { return promotes(10) }},
-	{"admit", []string{"waiting"}, true, func(*bench, bool) operation { return admits(store.Key{"k", "s"}) }},
-	{"yield", []string{"outranked"}, true, func(*bench, bool) operation { return yields(store.Key{"k", "s"}) }},
+	{"admit", []string{"waiting"}, true, func(*bench, bool) operation { return admits(store.Line{Kind: "k", Subject: "s"}) }},
+	{"yield", []string{"outranked"}, true, func(*bench, bool) operation { return yields(store.Line{Kind: "k", Subject: "s"}) }},
 	{"lane change", []string{"running", "running anew", "pending"}, false, func(_ *bench, first bool) operation {
 		return changesLane(store.Lane{Name: "default", SlotsPerPod: ptr(1), Enabled: first, Drained: !first})
 	}},

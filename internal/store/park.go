@@ -19,9 +19,9 @@ with gone as (
 	returning *
 ), parked as (
 	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated,
-		unique_while, lane, kind, subject)
+		unique_while, lane, kind, subject, key)
 	select id, @why, now() + @wait::bigint * interval '1 millisecond', coalesce(started_at, @started::timestamptz), fence, event_no + 1, epoch,
-		case when @why = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
+		case when @why = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject, key
 	from gone
 	returning run_after
 ), snoozes as (
@@ -71,41 +71,42 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 }
 
 // promoteSQL makes due parked jobs pending, in the order in which they became due. Their ready_at is set to their due time, so that they keep
-// their position even if they are promoted late. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
+// their position even if they are promoted late. A job with a key stays parked until it gets a place. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
 // subject; its row is replaced, so that an admission that has skipped the locked row finds the new one. Plan: Index Scan on
 // parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of subjects_one_guard and parked_for_subject.
 var promoteSQL = newStatement(`
 with due as materialized (
-	select p.id, p.kind, p.subject, p.priority, p.run_after from trapeze.parked p
+	select p.id, p.kind, p.subject, p.key, p.priority, p.run_after from trapeze.parked p
 	where p.why in ('scheduled', 'retry', 'snooze') and p.run_after <= now()
 	order by p.run_after, p.id limit @limit for update skip locked
 ), may as materialized (
-	select w.*, w.subject = '' or `, guardFree, ` and
-		`, noneWaits("((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), ` as free
+	select w.*, w.key is null and (w.subject = '' or `, guardFree, ` and
+		`, noneWaits("((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), `) as free
 	from due w
 ), `, takeGuards("may"), `, moved as (
 	delete from trapeze.parked p using due d where p.id = d.id
-	returning p.*, p.subject = '' or p.id in (select job_id from guarded) as admitted
+	returning p.*, p.key is null and (p.subject = '' or p.id in (select job_id from guarded)) as admitted
 ), placed as (
 	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
-	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject
+	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key
 	from moved where admitted
 ), waits as (
 	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
-	select 'subject', run_after, id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject
+	select case when key is null then 'subject' else 'key' end, run_after, id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated,
+		unique_while, lane, kind, subject, key
 	from moved where not admitted
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.promoted' from moved
 )
-select admitted, subject, kind, lane, priority, run_after from moved`)
+select admitted, subject, coalesce(key, ''), kind, lane, priority, run_after from moved`)
 
-// Promote reads at most limit due parked jobs, and returns those that are now pending. It also returns the subjects of those that now wait for
-// their subject; call [Store.AdmitNext] for them.
-func (s *Store) Promote(ctx context.Context, limit int) (pending []AdmittedJob, waiting []Key, err error) {
+// Promote reads at most limit due parked jobs, and returns those that are now pending. It also returns the lines in which the others now wait; call
+// [Store.AdmitNext] for them.
+func (s *Store) Promote(ctx context.Context, limit int) (pending []AdmittedJob, waiting []Line, err error) {
 	type row struct {
-		Admitted bool
-		Subject  string
+		Admitted     bool
+		Subject, Key string
 		AdmittedJob
 	}
 	moved, err := run(ctx, s, pgx.RowToStructByPos[row], promoteSQL, args{{"limit", limit}})
@@ -113,10 +114,13 @@ func (s *Store) Promote(ctx context.Context, limit int) (pending []AdmittedJob, 
 		return nil, nil, fmt.Errorf("promote: %w", err)
 	}
 	for _, r := range moved {
-		if r.Admitted {
+		switch {
+		case r.Admitted:
 			pending = append(pending, r.AdmittedJob)
-		} else {
-			waiting = append(waiting, Key{Kind: r.Kind, Subject: r.Subject})
+		case r.Key != "":
+			waiting = append(waiting, Line{Key: r.Key})
+		default:
+			waiting = append(waiting, Line{Kind: r.Kind, Subject: r.Subject})
 		}
 	}
 	return pending, waiting, nil
@@ -157,17 +161,17 @@ func (s *Store) HandBack(ctx context.Context, podID string, claims []job.Lease, 
 // to this pod from another one. Plan: a single pass over live by its primary key, regardless of the number of pods; jobs_pkey for their
 // claims.
 var heldSQL = newStatement(`
-select l.pod::text, l.id, l.fence, l.cancel_requested, j.pipeline_id, l.kind, l.lane, l.subject, l.attempt, j.group_id, j.child_no, j.impaired
+select l.pod::text, l.id, l.fence, l.cancel_requested, j.pipeline_id, l.kind, l.lane, l.subject, coalesce(l.key, ''), l.attempt, j.group_id, j.child_no, j.impaired
 from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@pods::uuid[]) order by l.id`)
 
 // Held is a claim that the table assigns to a pod.
 type Held struct {
-	Pod                 string
-	ID, Fence           int64
-	CancelRequested     bool
-	PipelineID          int64
-	Kind, Lane, Subject string
-	Attempt             int
+	Pod                      string
+	ID, Fence                int64
+	CancelRequested          bool
+	PipelineID               int64
+	Kind, Lane, Subject, Key string
+	Attempt                  int
 	Branch
 }
 

@@ -82,7 +82,7 @@ var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, re
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
-	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+SubjectsOf("hit"))
+	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+LinesOf("hit"))
 
 const (
 	// recoverRead reads a page of live without locks. Plan: live_pkey, stops at the limit.
@@ -95,7 +95,7 @@ const (
 	// the job is not claimed ahead of time again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
 	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name,
-		l.kind, l.subject
+		l.kind, l.subject, l.key
 	from page p
 	join trapeze.live l on l.id = any(array[p.id])
 	join trapeze.jobs j on j.id = p.id
@@ -157,7 +157,7 @@ type RecoveredPage struct {
 	Pending int       // number of jobs that are pending again
 	Ended   []job.End // jobs that failed as crashed or were cancelled
 	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
-	Keys    []Key     // the subjects of the recovered jobs; call [Store.AdmitNext] for them
+	Lines   []Line    // the lines of the recovered jobs; call [Store.AdmitNext] for them
 }
 
 // RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither

@@ -27,7 +27,7 @@ func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 // waitingSQL reads a fan-out together with the data needed to end its job. Plan: primary key lookups.
 var waitingSQL = newStatement(`
 select f.id, coalesce(p.fence, 0), coalesce(p.event_no, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
-	coalesce(p.priority, 0), coalesce(p.lane, ''), coalesce(p.attempt, 0), j.kind, j.subject, j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
+	coalesce(p.priority, 0), coalesce(p.lane, ''), coalesce(p.attempt, 0), j.kind, j.subject, coalesce(j.key, ''), j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
 	j.impaired
 from trapeze.fan_outs f join trapeze.jobs j on j.id = f.id
 left join trapeze.parked p on p.id = f.id and p.why = 'children'
@@ -48,6 +48,7 @@ type Waiting struct {
 	Lane          string
 	Attempt       int
 	Kind, Subject string
+	Key           string
 	PipelineID    int64
 	Step          int
 	Submitter     string
@@ -72,7 +73,7 @@ func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
 func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 	var result, plan []byte
 	err = row.Scan(&w.ID, &w.Fence, &w.EventNo, &w.Branches, &w.Open, &w.Failed, &w.Harmed, &w.FailFast, &w.Waits, &w.Outcome, &result, &plan,
-		&w.Priority, &w.Lane, &w.Attempt, &w.Kind, &w.Subject, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired)
+		&w.Priority, &w.Lane, &w.Attempt, &w.Kind, &w.Subject, &w.Key, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired)
 	w.Result, w.Plan = result, plan
 	return w, err
 }
@@ -86,7 +87,7 @@ select coalesce((select place from placed), ''), (select c.id from counted c whe
 
 // waitingInput selects the next step of the finished job, if it has one, for [placeParts]. Plan: as for nextInput.
 var waitingInput = `input_jobs as (
-	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
+	select w.*, false as handed, null::int as lane_place, null::int as kind_place, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
 	from unnest(` + newJobs.params() + `) as w(` + newJobs.each("%[2]s") + `)
 	where exists (select from gone)
 )`

@@ -133,8 +133,8 @@ func WorkerHeartbeat(ctx context.Context, s *Store, podID string, lease time.Dur
 // claimsToAdoptSQL reads everything that another pod needs to continue running claims. Plan: primary key lookups, one row of live and of
 // jobs for each claim.
 var claimsToAdoptSQL = newStatement(`
-select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
-	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at, j.created_at,
+select l.id, l.kind, l.lane, l.subject, coalesce(j.key, ''), j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
+	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at, coalesce(l.due_at, l.ready_at), j.created_at,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id), j.group_id, j.child_no, j.impaired,
 	coalesce((select g.snoozes from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested,
 	(extract(epoch from now() - l.claimed_at) * 1000)::bigint
@@ -167,8 +167,8 @@ func scanAdopted(row pgx.CollectableRow) (a Adopted, err error) {
 	c := &a.Claimed
 	var args, planned, checkpoint []byte
 	var ran int64
-	err = row.Scan(&c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned, &c.MaxAttempts, &c.MaxCrashes,
-		&c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated, &c.ClaimedAt, &c.ReadyAt, &c.CreatedAt,
+	err = row.Scan(&c.ID, &c.Kind, &c.Lane, &c.Subject, &c.Key, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned, &c.MaxAttempts, &c.MaxCrashes,
+		&c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated, &c.ClaimedAt, &c.ReadyAt, &c.DueAt, &c.CreatedAt,
 		&checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &c.Trace, &a.CancelRequested, &ran)
 	a.Ran = time.Duration(ran) * time.Millisecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"

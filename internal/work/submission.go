@@ -28,6 +28,7 @@ type Submission struct {
 	Planned        []Step          `json:",omitempty"` // the steps planned after the job
 	Plan           json.RawMessage `json:",omitempty"` // Planned, encoded by EncodePlan
 	Subject        *string         `json:",omitempty"`
+	Key            *string         `json:",omitempty"` // nil: the key of the job before it; empty: none
 	Lane           string          `json:",omitempty"` // empty means the kind's lane
 	Priority       *int            `json:",omitempty"`
 	Delay          time.Duration   `json:",omitempty"`
@@ -119,7 +120,7 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 // FromPlan returns a submission for the first of several planned steps, with the remaining ones as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
-	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted}
+	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Key: s.Key, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted}
 }
 
 // OnFailure inserts steps from [ForFailure] at the beginning of the plan. They run if the job itself fails.
@@ -154,7 +155,7 @@ func (w *Submission) Steps() ([]Step, error) {
 	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
 		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
-	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When}
+	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When}
 	return append([]Step{{Step: s, Foreign: w.Foreign}}, w.Planned...), nil
 }
 
@@ -214,7 +215,7 @@ func DecodePlan(id int64, plan json.RawMessage) (Plan, error) {
 // Describe converts the submission to its public form.
 func (w *Submission) Describe() job.Submission {
 	s := job.Submission{
-		Step:  job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When},
+		Step:  job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When},
 		Delay: w.Delay, IdempotencyKey: w.IdempotencyKey, Submitter: w.Submitter, Pipeline: w.Pipeline, NeedsApproval: w.Approval, Foreign: w.Foreign,
 		Then: Describe(w.Planned),
 	}
@@ -263,6 +264,9 @@ func (w *Submission) Validate() error {
 	if w.Subject != nil {
 		text("subject", *w.Subject, job.MaxSubjectBytes)
 	}
+	if w.Key != nil {
+		text("key", *w.Key, job.MaxJobKeyBytes)
+	}
 	if w.UniqueKey != nil {
 		text("unique key", *w.UniqueKey, job.MaxKeyBytes)
 		complain(*w.UniqueKey != "", "empty unique key")
@@ -278,9 +282,9 @@ func (w *Submission) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Key returns the idempotency key in its stored form, or an empty string if there is none. If there is a submitter, the stored key is a
+// IdempotencyRow returns the idempotency key in its stored form, or an empty string if there is none. If there is a submitter, the stored key is a
 // hash of both, so that submitters can use the same key and the stored key stays short.
-func (w *Submission) Key() string {
+func (w *Submission) IdempotencyRow() string {
 	if w.IdempotencyKey == "" || w.Submitter == "" {
 		return w.IdempotencyKey
 	}
@@ -309,6 +313,9 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 	}
 	if w.Subject != nil {
 		n.Subject = *w.Subject
+	}
+	if w.Key != nil {
+		n.Key = *w.Key
 	}
 	if w.Priority != nil {
 		n.Priority = *w.Priority

@@ -90,7 +90,7 @@ func (r *replay) waiting(lock int) {
 	})
 }
 
-var key = []store.Key{{Kind: "k", Subject: "s"}}
+var key = []store.Line{{Kind: "k", Subject: "s"}}
 
 func (r *replay) job(priority int) store.NewJob {
 	ids, err := r.NewIDs(r.t.Context(), 1)

@@ -270,14 +270,14 @@ with wanted as materialized (
 ), gone_live as (
 	delete from trapeze.live l using held h where l.id = h.id and h.state = 'pending'
 	returning l.id, l.state, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.started_at, l.claim_xid,
-		l.unique_while, l.kind, l.subject, '' as why
+		l.unique_while, l.kind, l.subject, l.key, '' as why
 ), waits as materialized (
 	select p.id from wanted w join trapeze.parked p on p.id = w.id order by p.id for update of p skip locked
 ), gone_parked as (
 	delete from trapeze.parked p using waits w where p.id = w.id
 	returning p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state,
 		p.fence, p.event_no, p.epoch, p.attempt, p.crashes, p.priority, p.lane, p.started_at, null::xid8 as claim_xid,
-		p.unique_while, p.kind, p.subject, p.why
+		p.unique_while, p.kind, p.subject, p.key, p.why
 ), gone as materialized (
 	select * from gone_live union all select * from gone_parked
 ), request as (

@@ -34,7 +34,7 @@ where name = $1`
 	// laneJobsSQL counts a lane's running and due jobs. Plan: live_for_claim and parked_of_lane, the lane's rows.
 	laneJobsSQL = `
 select count(*) filter (where state = 'running')::int, count(*) filter (where state = 'pending')::int
-	+ (select count(*)::int from trapeze.parked p where p.lane = $1 and p.why = 'subject')
+	+ (select count(*)::int from trapeze.parked p where p.lane = $1 and p.why in ('subject', 'key'))
 from trapeze.live where lane = $1`
 )
 
@@ -231,7 +231,7 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 // left for this transaction. It returns [job.ErrUnknownLane] if either lane does not exist, [job.ErrLaneNotEmpty] if jobs remain in the
 // lane, and [job.ErrInvalidSetting] if name is the default lane or if to names the same lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
-	var moved []store.Key
+	var moved []store.Line
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		moved = nil
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor, &moved)
@@ -248,7 +248,7 @@ func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry
 	return done, nil
 }
 
-func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string, moved *[]store.Key) (done job.LaneChanged, err error) {
+func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string, moved *[]store.Line) (done job.LaneChanged, err error) {
 	done = job.LaneChanged{Lane: name, Changed: []string{}}
 	if name == job.DefaultLane {
 		return done, fmt.Errorf("%w: lane %q cannot be deleted", job.ErrInvalidSetting, name)
@@ -292,8 +292,8 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	})
 }
 
-// emptyLane moves a lane's due and parked jobs to the target lane, if there is one, and adds their subjects to moved.
-func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string, moved *[]store.Key) error {
+// emptyLane moves a lane's due and parked jobs to the target lane, if there is one, and adds their lines to moved.
+func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string, moved *[]store.Line) error {
 	if m.To == "" && running > 0 {
 		return job.ErrLaneNotEmpty
 	}
@@ -303,7 +303,7 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 			if err != nil {
 				return err
 			}
-			*moved = append(*moved, p.Keys...)
+			*moved = append(*moved, p.Lines...)
 			if after = p.Last; p.Seen < movePage {
 				break
 			}
@@ -324,13 +324,13 @@ with recursive names(lane) as (
 	select ''
 	union all
 	select least((select l.lane from trapeze.live l where l.lane > n.lane order by l.lane, (-l.priority), l.ready_at, l.id limit 1),
-		(select p.lane from trapeze.parked p where p.why = 'subject' and p.lane > n.lane order by p.lane, (-p.priority), p.run_after, p.id limit 1))
+		(select p.lane from trapeze.parked p where p.why in ('subject', 'key') and p.lane > n.lane order by p.lane, (-p.priority), p.run_after, p.id limit 1))
 	from names n where n.lane is not null
 )
 select n.lane from names n
 where n.lane <> '' and not exists (select from trapeze.lanes a where a.name = n.lane)
 	and (exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')
-		or exists (select from trapeze.parked p where p.lane = n.lane and p.why = 'subject'))`
+		or exists (select from trapeze.parked p where p.lane = n.lane and p.why in ('subject', 'key')))`
 
 // MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. Several pods can
 // safely call it concurrently.

@@ -19,7 +19,8 @@ type Moving struct {
 }
 
 // moveLiveSQL moves the due jobs in one page of live to another lane. Jobs keep their priority and position. It skips locked rows, because
-// a concurrent claim may be starting those jobs in the old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the
+// a concurrent claim may be starting those jobs in the old lane. Running jobs keep their slots. A job with a key is parked until it gets a place in the
+// new lane. Plan: Index Scan on live_pkey over the
 // page, in id order as in a recovery; lane_kinds_pkey.
 //
 // The page includes the columns that the conditions need. If the conditions rejoined live, each row on the page would be compared with all
@@ -34,15 +35,23 @@ with page as materialized (
 	select l.id, w.lane from found w join trapeze.live l on l.id = w.id
 	where w.lane <> $1 and l.lane is not distinct from w.was and l.state = 'pending' and exists (select from trapeze.lanes n where n.name = w.lane)
 	order by l.id for update of l skip locked
-), moved as (
-	update trapeze.live l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
-	returning l.id, l.event_no, l.fence, l.lane, l.kind, l.subject
+), shifted as (
+	update trapeze.live l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id and l.key is null
+	returning l.id, l.event_no, l.fence, l.lane, l.kind, l.subject, l.key
+), gone as (
+	delete from trapeze.live l using hit h where l.id = h.id and l.key is not null returning l.*, h.lane as new_lane
+), keyed as (
+	insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key)
+	select 'key', coalesce(due_at, ready_at), id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, new_lane, kind, subject, key
+	from gone returning id, event_no, fence, lane, kind, subject, key
+), ` + store.ReleaseGuards + `, moved as (
+	select * from shifted union all select * from keyed
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, 'pending', 'pending', 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from found) - (select count(*) from moved))::int, ` + store.SubjectsOf("moved")
+	((select count(*) from found) - (select count(*) from moved))::int, ` + store.LinesOf("moved")
 
 // moveParkedSQL is like moveLiveSQL, but for jobs that are waiting for a time, for approval or for other jobs. Plan: Index Scan on
 // parked_pkey.
@@ -58,14 +67,14 @@ with page as materialized (
 	order by l.id for update of l skip locked
 ), moved as (
 	update trapeze.parked l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
-	returning l.id, l.event_no, l.fence, l.lane, l.kind, case l.why when 'subject' then l.subject else '' end as subject,
+	returning l.id, l.event_no, l.fence, l.lane, l.kind, case l.why when 'subject' then l.subject else '' end as subject, case l.why when 'key' then l.key end as key,
 		case l.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, state, state, 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from found) - (select count(*) from moved))::int, ` + store.SubjectsOf("moved")
+	((select count(*) from found) - (select count(*) from moved))::int, ` + store.LinesOf("moved")
 
 // countMovesSQL counts the jobs that a move would affect. Plan: live_for_claim, the lane's rows; one pass over parked.
 const countMovesSQL = `
@@ -84,7 +93,7 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, s
 			p, err := moveNextPage(ctx, s, s.Pool(), sql, m, after, actor)
 			moved, skipped = moved+p.Moved, skipped+p.Skipped
 			if err == nil {
-				err = admitMoved(ctx, s, p.Keys)
+				err = admitMoved(ctx, s, p.Lines)
 			}
 			if err != nil {
 				return moved, skipped, fmt.Errorf("move jobs of lane %q: %w", m.From, err)
@@ -97,10 +106,10 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, s
 	return moved, skipped, nil
 }
 
-// admitMoved admits the next jobs of subjects of which jobs have moved: while their rows were locked, admissions skipped them, and their new
+// admitMoved admits the next jobs of lines of which jobs have moved: while their rows were locked, admissions skipped them, and their new
 // lane may be open or closed.
-func admitMoved(ctx context.Context, s *store.Store, keys []store.Key) error {
-	for page := range slices.Chunk(keys, 1000) {
+func admitMoved(ctx context.Context, s *store.Store, lines []store.Line) error {
+	for page := range slices.Chunk(lines, 1000) {
 		if _, err := s.AdmitNext(ctx, page...); err != nil {
 			return err
 		}
@@ -114,7 +123,7 @@ type movedPage struct {
 	Last    int64
 	Moved   int
 	Skipped int
-	Keys    []store.Key // the subjects of the moved jobs that are pending or wait for their subject
+	Lines   []store.Line // the lines of the moved jobs that are pending or wait in a line
 }
 
 func moveNextPage(ctx context.Context, s *store.Store, db store.DB, sql string, m Moving, after int64, actor string) (p movedPage, err error) {

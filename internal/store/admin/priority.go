@@ -23,9 +23,9 @@ with gone as (
 	delete from trapeze.live where id = $1 and state = 'pending' returning *
 ), again as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, writes, epoch, attempt, crashes, priority,
-		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid)
+		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid, key, lane_place, kind_place, due_at)
 	select id, ready_at, claimed_at, started_at, fence, pod, event_no + 1, writes, epoch, attempt, crashes, $2,
-		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid from gone
+		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid, key, lane_place, kind_place, due_at from gone
 ), event as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.niced', $3, json_build_object('priority', $2::int, 'before', priority)
@@ -125,14 +125,14 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 	return found, err
 }
 
-// subjectSQL reads the subject of a job that has one. Plan: jobs_pkey.
-const subjectSQL = `select kind, subject from trapeze.jobs where id = $1 and subject <> ''`
+// linesSQL reads the lines of a job. Plan: jobs_pkey.
+const linesSQL = `select kind, subject, coalesce(key, '') from trapeze.jobs where id = $1`
 
-// admitAgain lets the most urgent job of a subject run first, after a change to the priority of one of its jobs. After an error, the polls do.
+// admitAgain lets the most urgent job of a line run first, after a change to the priority of one of its jobs. After an error, the polls do.
 func admitAgain(ctx context.Context, s *store.Store, id int64) {
-	keys, err := store.Rows(ctx, s, pgx.RowToStructByPos[store.Key], subjectSQL, id)
-	if err == nil {
-		_, _ = s.AdmitNext(ctx, keys...)
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[store.Line], linesSQL, id)
+	if err == nil && len(found) > 0 {
+		_, _ = s.AdmitNext(ctx, store.Lines(found[0].Kind, found[0].Subject, found[0].Key)...)
 	}
 }
 

@@ -57,7 +57,7 @@ with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
 ), back as materialized (
 	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority, g.error,
-		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject,
+		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject, j.key,
 		a.to_state is not distinct from 'cancelled' or (g.fence = 0 or $3::boolean)
 			and (coalesce(n.requires_approval and (j.parent_id is null or $3::boolean), false) or a.to_state is not null) as asks
 	from gone g join trapeze.jobs j on j.id = g.id
@@ -66,9 +66,9 @@ with gone as (
 		select e.to_state from trapeze.job_events e where e.job = g.id and e.from_state = 'awaiting_approval' order by e.event_no desc limit 1
 	) a on true
 ), again as (
-	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, priority, unique_while, lane, kind, subject)
+	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, priority, unique_while, lane, kind, subject, key)
 	select id, case when asks then 'approval' else 'scheduled' end, now(), started_at, fence, event_no, epoch, priority, unique_while, lane, kind,
-		subject from back
+		subject, key from back
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, claim_xid, state, case when asks then 'awaiting_approval' else 'pending' end, 'job.operator_retry', $2,
@@ -82,9 +82,9 @@ const reopenSQL = `
 with gone as (
 	delete from trapeze.done where id = $1 and state in ('failed', 'cancelled') returning *
 ), waits as (
-	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, lane, kind, subject)
+	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, lane, kind, subject, key)
 	select g.id, 'children', g.started_at, g.fence, g.event_no + 1, g.epoch + 1, g.attempt, g.crashes, g.priority, g.lane, j.kind,
-		j.subject
+		j.subject, j.key
 	from gone g join trapeze.jobs j on j.id = g.id
 ), fan_out as (
 	update trapeze.fan_outs f set ended = false, open = $3, failed = 0, impaired = $4 from gone g where f.id = g.id

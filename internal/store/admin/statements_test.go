@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var statements = map[string]string{
 	"deleteRetentionSQL":   deleteRetentionSQL,
 	"setRetentionSQL":      setRetentionSQL,
-	"subjectSQL":           subjectSQL,
+	"linesSQL":             linesSQL,
 	"lockRetentionSQL":     lockRetentionSQL,
 	"allRetentionsSQL":     allRetentionsSQL,
 	"approveSQL":           approveSQL,

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +42,7 @@ with held as (
 		and not ($6 and (select o.run from trapeze.outbox o where o.id = $1 and o.fence = $2) is not null)
 	returning l.*
 )
-select h.kind, h.lane, h.subject, h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
+select h.kind, h.lane, h.subject, coalesce(h.key, ''), h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
 	j.group_id, j.child_no, coalesce(j.impaired, false), j.submitter, coalesce(j.traceparent, '')
 from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.kind = h.kind`
 
@@ -56,7 +55,7 @@ from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.ki
 )
 
 type held struct {
-	Kind, Lane, Subject          string
+	Kind, Lane, Subject, Key     string
 	Cancelled                    bool
 	Attempt, Crashes, MaxCrashes int
 	PipelineID                   int64
@@ -68,7 +67,7 @@ type held struct {
 // hold locks a job until the transaction ends. It returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
 	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.podID, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
-		&h.Lane, &h.Subject, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
+		&h.Lane, &h.Subject, &h.Key, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
 		&h.Submitter, &h.Trace)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrStale
@@ -104,22 +103,22 @@ func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool
 	}
 	if end != nil {
 		state = end.State
-		b.admit(ctx, end, store.Key{Kind: end.Kind, Subject: end.Subject}, end.step)
+		b.admit(ctx, end, append(store.Lines(end.Kind, end.Subject, end.Key), end.step...)...)
 	}
 	return state, nil
 }
 
-// ended is the end of a job, with the subject of the next step and the job to which the end has given the guard of the job's subject.
+// ended is the end of a job, with the lines of the next step and the job to which the end has given the guard of the job's subject.
 type ended struct {
 	job.End
-	step store.Key
+	step []store.Line
 	heir *store.AdmittedJob
 }
 
-// admit admits the next jobs of subjects, and reports an end unless it is nil. After an error, the poll of a pod admits the jobs.
-func (b *Outbox) admit(ctx context.Context, end *ended, subjects ...store.Key) {
-	if subjects = slices.DeleteFunc(subjects, func(k store.Key) bool { return k.Subject == "" }); len(subjects) > 0 {
-		jobs, _ := b.s.AdmitNext(ctx, subjects...)
+// admit admits the next jobs of lines, and reports an end unless it is nil. After an error, the poll of a pod admits the jobs.
+func (b *Outbox) admit(ctx context.Context, end *ended, lines ...store.Line) {
+	if len(lines) > 0 {
+		jobs, _ := b.s.AdmitNext(ctx, lines...)
 		if end != nil && end.heir != nil {
 			jobs = append(jobs, *end.heir)
 		}
@@ -145,7 +144,7 @@ func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (j
 	return found[0], nil
 }
 
-// finish ends a locked job, and wakes the pods for its next step and for jobs with the same subject.
+// finish ends a locked job, and wakes the pods for its next step and for jobs with the same subject or key.
 func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held, e End) (*ended, error) {
 	e.complete()
 	if e.State != job.Succeeded {
@@ -164,15 +163,15 @@ func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held,
 	if _, err := tx.Exec(ctx, b.s.In(doneWithSQL), id, fence); err != nil {
 		return nil, err
 	}
-	if e.Next != nil || h.Subject != "" || got.OffBalance != nil {
+	if e.Next != nil || h.Subject != "" || h.Key != "" || got.OffBalance != nil {
 		if err := b.s.Notify(ctx, tx); err != nil {
 			return nil, err
 		}
 	}
-	end := &ended{End: job.End{ID: id, PipelineID: h.PipelineID, Kind: h.Kind, Lane: h.Lane, Subject: h.Subject, Attempt: h.Attempt, State: got.State,
+	end := &ended{End: job.End{ID: id, PipelineID: h.PipelineID, Kind: h.Kind, Lane: h.Lane, Subject: h.Subject, Key: h.Key, Attempt: h.Attempt, State: got.State,
 		Reason: e.Reason, Error: e.Error, ErrorClass: e.Class, ErrorCode: e.Code}, heir: got.Heir}
 	if next != nil {
-		end.step = store.Key{Kind: next.Kind, Subject: next.Subject}
+		end.step = store.Lines(next.Kind, next.Subject, next.Key)
 	}
 	if got.State == job.Cancelled && e.State != job.Cancelled {
 		end.Reason, end.ErrorClass, end.ErrorCode = job.ReasonCancelled, "", ""
@@ -232,14 +231,14 @@ select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.reco
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
 	var end *ended
-	var subject store.Key
+	var lines []store.Line
 	err := b.s.Tx(ctx, func(tx pgx.Tx) error {
 		end = nil
 		h, err := b.hold(ctx, tx, id, fence, 0, time.Time{}, false)
 		if err != nil {
 			return err
 		}
-		subject = store.Key{Kind: h.Kind, Subject: h.Subject}
+		lines = store.Lines(h.Kind, h.Subject, h.Key)
 		if h.Cancelled || h.Crashes+1 >= h.MaxCrashes {
 			end, err = b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
 			return err
@@ -256,6 +255,6 @@ func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)
 	}
 	b.scan.forget()
-	b.admit(ctx, end, subject) // another job may have to precede this one now
+	b.admit(ctx, end, lines...) // another job may have to precede this one now
 	return nil
 }

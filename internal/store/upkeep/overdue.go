@@ -39,7 +39,7 @@ with aged as materialized (
 ), held_parked as materialized (
 	select p.id, n.age from aged n cross join ` + store.AllRanks + ` cross join lateral (
 		select p.id from trapeze.parked p
-		where p.lane = n.name and (-p.priority) = rank and p.why = 'subject' and p.run_after < now() - n.age
+		where p.lane = n.name and (-p.priority) = rank and p.why in ('subject', 'key') and p.run_after < now() - n.age
 		order by p.lane, (-p.priority), p.run_after, p.id limit $2 for update skip locked
 	) p where n.age > interval '0' limit $2
 ), gone_live as (
@@ -76,7 +76,7 @@ union all
 select id, fence, pod::text, null from old where id not in (select id from gone)`
 
 // overdueColumns are the columns of row l of live or parked that an overdue job's end needs.
-const overdueColumns = `l.id, l.kind, l.subject, l.lane, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.started_at, l.unique_while`
+const overdueColumns = `l.id, l.kind, l.subject, l.key, l.lane, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.started_at, l.unique_while`
 
 // Overdue is a job that exceeds its lane's maximum age.
 type Overdue struct {

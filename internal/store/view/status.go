@@ -38,7 +38,7 @@ type queueStateAt struct {
 const dueOrRunning = `(
 	select l.kind, l.lane, l.state, l.ready_at from trapeze.live l
 	union all
-	select p.kind, p.lane, 'pending', p.run_after from trapeze.parked p where p.why = 'subject'
+	select p.kind, p.lane, 'pending', p.run_after from trapeze.parked p where p.why in ('subject', 'key')
 )`
 
 // laneUseSQL counts running and waiting jobs by lane. Plan: one pass over live and parked_of_lane.
@@ -58,7 +58,7 @@ const firstDue = `(
 			where l.lane = n.name and l.state = 'pending' order by l.lane, (-l.priority), l.ready_at, l.id limit $1)
 			union all
 			(select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true from trapeze.parked p
-			where p.lane = n.name and p.why = 'subject' order by p.lane, (-p.priority), p.run_after, p.id limit $1)
+			where p.lane = n.name and p.why in ('subject', 'key') order by p.lane, (-p.priority), p.run_after, p.id limit $1)
 		) w order by (-w.priority), w.ready_at, w.id limit $1`
 
 // boardLanesSQL lists lanes and counts the waiting jobs in each lane up to a limit. Plan: one pass over lanes, which is small; the first
@@ -442,7 +442,7 @@ select n.name, (select count(*)::int from (
 			(select l.ready_at from trapeze.live l where l.lane = n.name and (-l.priority) = rank and l.ready_at > 'epoch' and l.state = 'pending'
 			order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
 			union all
-			(select p.run_after from trapeze.parked p where p.lane = n.name and (-p.priority) = rank and p.why = 'subject'
+			(select p.run_after from trapeze.parked p where p.lane = n.name and (-p.priority) = rank and p.why in ('subject', 'key')
 			order by p.lane, (-p.priority), p.run_after, p.id limit 1)
 		) r)), 0)::float8,
 	(select count(*)::int from trapeze.pods p where p.closed_at is null)

@@ -1,0 +1,140 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+func keyed(key string) func(*store.NewJob) { return func(n *store.NewJob) { n.Key = key } }
+
+// admitKeys admits the jobs of keys and returns how many.
+func (w *world) admitKeys(keys ...string) int {
+	w.t.Helper()
+	var lines []store.Line
+	for _, key := range keys {
+		lines = append(lines, store.Line{Key: key})
+	}
+	jobs, err := w.AdmitNext(w.ctx(), lines...)
+	w.is.NoErr(err)
+	return len(jobs)
+}
+
+// places returns the places of the jobs of a key in live, in the order of their ids, as "lane place/kind place".
+func (w *world) places(key string) (list []string) {
+	w.t.Helper()
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), w.In(`select coalesce(array_agg(lane_place || '/' || coalesce(kind_place, 0) order by id), '{}') from trapeze.live where key = $1`), key).Scan(&list))
+	return list
+}
+
+func TestLimitPerKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.exec(`update trapeze.lanes set per_key_slots = 2 where name = 'default'`)
+	w.put(keyed("a"), keyed("a"), keyed("a"), keyed("b"))
+	w.is.Equal(len(w.claims(podID, 10)), 0) // a job with a key is not pending before it has a place
+	w.is.Equal(w.admitKeys("a", "b"), 3)
+	w.is.Equal(w.admitKeys("a", "b"), 0)
+	w.is.Equal(w.places("a"), []string{"1/0", "2/0"})
+	claimed := w.claims(podID, 10)
+	w.is.Equal(len(claimed), 3)
+	i := slices.IndexFunc(claimed, func(c *store.Claimed) bool { return c.Key == "a" })
+	w.is.NoErr(second(w.Finish(w.ctx(), podID, []store.Ending{ending(claimed[i])})))
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(w.places("a"), []string{"2/0", "1/0"})
+}
+
+func TestLimitPerKeyAndKind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	w.exec(`insert into trapeze.lanes (name) values ('other')`)
+	w.exec(`insert into trapeze.kinds (kind, per_key) values ('k', 1)`)
+	other := func(n *store.NewJob) { n.Key, n.Kind = "a", "j" }
+	w.put(keyed("a"), func(n *store.NewJob) { n.Key, n.Lane = "a", "other" }, other, other, keyed("b"))
+	w.is.Equal(w.admitKeys("a", "b"), 4) // both jobs of the other kind, and one of the limited kind for each key
+	w.is.Equal(w.places("a"), []string{"1/1", "2/0", "3/0"})
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('kind', 'k', 'a', 2)`)
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(w.places("a"), []string{"1/1", "1/2", "2/0", "3/0"})
+}
+
+// The jobs of a key beyond its window wait, and those of other keys come before them.
+func TestFairWindow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a") // 8 slots: the window is 32
+	var many []func(*store.NewJob)
+	for range 100 {
+		many = append(many, keyed("big"))
+	}
+	w.put(many...)
+	w.is.Equal(w.admitKeys("big"), 32)
+	for i := range 5 {
+		w.put(keyed(fmt.Sprint("small", i)))
+		w.is.Equal(w.admitKeys(fmt.Sprint("small", i)), 1)
+	}
+	var order []string
+	for range 50 {
+		claimed := w.claimOne(podID)
+		order = append(order, claimed.Key)
+		w.end(podID, ending(claimed))
+		w.admitKeys(claimed.Key)
+	}
+	for i := range 5 {
+		w.is.True(slices.Index(order, fmt.Sprint("small", i)) < 40)
+	}
+	w.is.Equal(len(w.places("big")), 32)
+	w.exec(`insert into trapeze.limits (scope, name, key, weight) values ('lane', 'default', 'big', 2)`)
+	w.is.Equal(w.admitKeys("big"), 23) // 45 have ended, 32 are live, 23 are left
+}
+
+// A next step with the same key keeps the places of its parent.
+func TestNextStepKeepsPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.exec(`update trapeze.lanes set per_key_slots = 1 where name = 'default'`)
+	w.put(keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 1)
+	first := w.claimOne(podID)
+	ended, ok := w.end(podID, endingWith(first, w.new(then(first, keyed("a")))[0]))
+	w.is.True(ok && ended.ChildRunning)
+	w.is.Equal(w.places("a"), []string{"1/0"})
+	w.is.Equal(w.admitKeys("a"), 0)
+	_, second := first, store.Claimed{}
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), w.In(`select id, fence from trapeze.live where key = 'a'`)).Scan(&second.ID, &second.Fence))
+	// A step with another key waits for a place of its own, and the first key's place is free.
+	next := w.new(then(first, keyed("b")))[0]
+	ended, ok = w.end(podID, store.Ending{ID: second.ID, Fence: second.Fence, State: "succeeded", Outcome: "ok", Reason: "ok", Next: &next, InLine: true})
+	w.is.True(ok && !ended.ChildRunning)
+	w.is.Equal(len(w.places("a"))+len(w.places("b")), 2) // admitted as missed jobs
+}
+
+// A job with a subject and a key needs both the guard and a place.
+func TestSubjectAndKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.exec(`update trapeze.lanes set per_key_slots = 1 where name = 'default'`)
+	both := func(n *store.NewJob) { n.Subject, n.Key = "s", "a" }
+	w.put(about("s"), both, both, keyed("a"))
+	lines := []store.Line{{Kind: "k", Subject: "s"}, {Key: "a"}}
+	var ran []string
+	for len(ran) < 4 {
+		_, err := w.AdmitNext(w.ctx(), lines...)
+		w.is.NoErr(err)
+		w.is.Equal(w.count(`select count(*) from trapeze.subjects c where state = 'held' and not exists (select from trapeze.live l where l.id = c.job_id)`), 0)
+		claimed := w.claims(podID, 10)
+		w.is.True(len(claimed) > 0)
+		for _, c := range claimed {
+			ran = append(ran, c.Subject+c.Key)
+			w.end(podID, ending(c))
+		}
+	}
+	slices.Sort(ran)
+	w.is.Equal(ran, []string{"a", "s", "sa", "sa"})
+}
