@@ -61,7 +61,6 @@ create table trapeze.lanes (
     drained           boolean not null default false,
     slots             integer check (slots >= 0),                 -- of all pods together; null: no limit
     granted           integer not null default 0,                 -- the sum of slot_grants, under this row's lock
-    per_key_slots     integer check (per_key_slots > 0),          -- of each key, of all pods together; null: no limit
     requires_approval boolean not null default false,             -- what is submitted waits until a person approves it
     max_age_s         integer check (max_age_s >= 0),             -- null: what the pods say; 0: no limit
     stale_after_s     integer check (stale_after_s >= 0),         -- for kinds that say nothing; null: what the pods say; 0: no limit
@@ -79,16 +78,16 @@ create table trapeze.lane_kinds (
 );
 comment on table trapeze.lane_kinds is 'One row per kind with a lane of its own; the jobs of other kinds go to the lane named default.';
 
--- A key without a row has the limits of its lane and kinds.
+-- What the row of a single key leaves null holds as for each key. What both leave null holds as the kind declares it.
 create table trapeze.limits (
     scope  text not null check (scope in ('lane', 'kind')),
     name   text not null check (octet_length(name) between 1 and 100),
-    key    text not null check (octet_length(key) between 1 and 200),
-    slots  integer check (slots > 0),              -- how many of its jobs may run at a time; null: as many as of any other key
-    weight integer not null default 1 check (weight between 1 and 100), -- lane: its share, beside keys of weight 1
+    key    text not null check (octet_length(key) between 1 and 200), -- *: each key
+    slots  integer check (slots > 0),              -- how many of its jobs may run at a time, on all pods together
+    weight integer check (weight between 1 and 100), -- lane: its share, beside keys of weight 1
     primary key (scope, name, key)
 );
-comment on table trapeze.limits is 'One row per limit of a single key in a lane or for a kind.';
+comment on table trapeze.limits is 'One row per limit of each key, or of one key, in a lane or for a kind.';
 
 -- A pod asks for slots and gives them back; those of a pod that was closed are deleted when its jobs have been recovered.
 create table trapeze.slot_grants (

@@ -132,7 +132,7 @@ begin
         when submitter <> session_user and not has_table_privilege(session_user, 'trapeze.jobs', 'insert') then
             format('submitter %L: the role %s may not name another', submitter, session_user)
         when octet_length(submitter) > 200 then 'submitter of more than 200 bytes'
-        when octet_length(key) > 200 then 'key of more than 200 bytes'
+        when octet_length(key) > 200 or key = '*' then 'key of more than 200 bytes, or *'
         when octet_length(pipeline) > 200 then 'pipeline of more than 200 bytes'
         when octet_length(traceparent) > 55 then 'traceparent of more than 55 bytes'
         when idempotency_key = '' or octet_length(idempotency_key) > 500 then 'idempotency_key of 0 or more than 500 bytes'

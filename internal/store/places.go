@@ -45,14 +45,15 @@ func LinesOf(cte string) string {
 		select kind, subject, '' as key from ` + cte + ` where subject <> '' union select '', '', key from ` + cte + ` where key is not null) w), '[]')`
 }
 
-// laneSlots and kindSlots are the limits for the key of row w, and null if there is none. Plan: limits_pkey, lanes_pkey, kinds_pkey.
+// laneSlots and kindSlots are the limits for the key of row w, and null if there is none. Plan: limits_pkey, kinds_pkey.
 const (
-	laneSlots = `coalesce((select x.slots from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key),
-		(select n.per_key_slots from trapeze.lanes n where n.name = w.lane))`
-	kindSlots = `coalesce((select x.slots from trapeze.limits x where x.scope = 'kind' and x.name = w.kind and x.key = w.key),
-		(select n.per_key from trapeze.kinds n where n.kind = w.kind))`
+	laneSlots = `(select x.slots from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key in (w.key, '*') and x.slots > 0
+		order by x.key = '*' limit 1)`
+	kindSlots = `coalesce((select x.slots from trapeze.limits x where x.scope = 'kind' and x.name = w.kind and x.key in (w.key, '*') and x.slots > 0
+		order by x.key = '*' limit 1), (select n.per_key from trapeze.kinds n where n.kind = w.kind))`
 	// laneWindow is the number of jobs of the key of row w that may be live if there is no limit.
-	laneWindow = `coalesce((select x.weight from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), 1)
+	laneWindow = `coalesce((select x.weight from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key in (w.key, '*') and x.weight > 0
+		order by x.key = '*' limit 1), 1)
 		* greatest(20, 4 * least((select n.slots from trapeze.lanes n where n.name = w.lane), (select sum(p.slots) from trapeze.pods p where p.closed_at is null)))::int`
 )
 

@@ -33,7 +33,7 @@ func TestLimitPerKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	podID := w.pod("a")
-	w.exec(`update trapeze.lanes set per_key_slots = 2 where name = 'default'`)
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 2)`)
 	w.put(keyed("a"), keyed("a"), keyed("a"), keyed("b"))
 	w.is.Equal(len(w.claims(podID, 10)), 0) // a job with a key is not pending before it has a place
 	w.is.Equal(w.admitKeys("a", "b"), 3)
@@ -97,7 +97,7 @@ func TestNextStepKeepsPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	podID := w.pod("a")
-	w.exec(`update trapeze.lanes set per_key_slots = 1 where name = 'default'`)
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 1)`)
 	w.put(keyed("a"), keyed("a"))
 	w.is.Equal(w.admitKeys("a"), 1)
 	first := w.claimOne(podID)
@@ -119,7 +119,7 @@ func TestSubjectAndKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	podID := w.pod("a")
-	w.exec(`update trapeze.lanes set per_key_slots = 1 where name = 'default'`)
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 1)`)
 	both := func(n *store.NewJob) { n.Subject, n.Key = "s", "a" }
 	w.put(about("s"), both, both, keyed("a"))
 	lines := []store.Line{{Kind: "k", Subject: "s"}, {Key: "a"}}

@@ -266,6 +266,7 @@ func (w *Submission) Validate() error {
 	}
 	if w.Key != nil {
 		text("key", *w.Key, job.MaxJobKeyBytes)
+		complain(*w.Key != "*", "key \"*\", which stands for all keys in limits")
 	}
 	if w.UniqueKey != nil {
 		text("unique key", *w.UniqueKey, job.MaxKeyBytes)
