@@ -29,11 +29,14 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject or key are parked as due
+	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
 	var lines []store.Line
 	for _, n := range rows {
-		if place := entered.Places[n.ID]; place == store.PlacedWaiting || place == store.PlacedKeyed {
+		switch entered.Places[n.ID] {
+		case store.PlacedWaiting, store.PlacedKeyed:
 			lines = append(lines, n.Lines()...)
+		case "": // inserted with COPY
+			lines = append(lines, store.Lines("", "", n.Key)...)
 		}
 	}
 	sub.LinesChanged(lines...)

@@ -44,12 +44,12 @@ func Bulky(list []NewJob) bool {
 	})
 }
 
-// EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills the tables with COPY in one transaction; jobs with a subject
-// are parked as due, and must be promoted. If one of
-// the lanes requires approval, it inserts nothing and returns false; use [Store.Enqueue] instead.
+// EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills the tables with COPY in one transaction. Jobs with a key wait
+// for places, for which the caller must call [Store.AdmitNext]. Other jobs with a subject are parked as due, and must be promoted. If one of the lanes
+// requires approval, it inserts nothing and returns false; use [Store.Enqueue] instead.
 func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
-		done, err = enqueueBulkIn(ctx, s, tx, list)
+		done, err = enqueueBulkIn(ctx, s, tx, list, "key")
 		return err
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 // EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	if Bulky(list) {
-		if done, err := enqueueBulkIn(ctx, s, tx, list); err != nil || done {
+		if done, err := enqueueBulkIn(ctx, s, tx, list, "scheduled"); err != nil || done {
 			return err
 		}
 	}
@@ -69,7 +69,8 @@ func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) erro
 	return err
 }
 
-func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (done bool, err error) {
+// enqueueBulkIn fills the tables. why is the reason for which jobs with a key are parked.
+func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob, why string) (done bool, err error) {
 	var lanes []string
 	for i := range list {
 		if !list[i].Approved && (len(lanes) == 0 || lanes[len(lanes)-1] != list[i].Lane) {
@@ -94,12 +95,15 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 	if err != nil {
 		return false, err
 	}
-	var due, waiting []*NewJob
+	var due, keyed, waiting []*NewJob
 	for i := range list {
-		if n := &list[i]; n.Subject == "" && n.Key == "" {
-			due = append(due, n)
-		} else {
+		switch n := &list[i]; {
+		case n.Key != "":
+			keyed = append(keyed, n)
+		case n.Subject != "":
 			waiting = append(waiting, n)
+		default:
+			due = append(due, n)
 		}
 	}
 	place := func(table string, columns []string, jobs []*NewJob, reason string) {
@@ -113,6 +117,7 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 		}))
 	}
 	place("live", bulkLive, due, string(PlacedPending))
+	place("parked", bulkParked, keyed, why)
 	place("parked", bulkParked, waiting, "scheduled")
 	if err != nil {
 		return false, err

@@ -21,6 +21,7 @@ var (
 	AdmitSQL         = admitSQL
 	AdvanceIDsSQL    = advanceIDsSQL
 	ClaimSQL         = claimSQL
+	AdmitKeysSQL     = admitKeysSQL
 	EndSQL           = endSQL
 	EndColumns       = endings.names("of_group", "was_impaired")
 	EndRows          = "unnest(" + endings.params("of_group", "was_impaired") + ") as e(" + EndColumns + ")"

@@ -45,83 +45,87 @@ func LinesOf(cte string) string {
 		select kind, subject, '' as key from ` + cte + ` where subject <> '' union select '', '', key from ` + cte + ` where key is not null) w), '[]')`
 }
 
-// laneSlots and kindSlots are the limits for the key of row w, and null if there is none. Plan: limits_pkey, kinds_pkey.
-const (
-	laneSlots = `(select x.slots from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key in (w.key, '*') and x.slots > 0
-		order by x.key = '*' limit 1)`
-	kindSlots = `coalesce((select x.slots from trapeze.limits x where x.scope = 'kind' and x.name = w.kind and x.key in (w.key, '*') and x.slots > 0
-		order by x.key = '*' limit 1), (select n.per_key from trapeze.kinds n where n.kind = w.kind))`
-	// laneWindow is the number of jobs of the key of row w that may be live if there is no limit.
-	laneWindow = `coalesce((select x.weight from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key in (w.key, '*') and x.weight > 0
-		order by x.key = '*' limit 1), 1)
+// limitOf is a column of the limit of the key of row w, or else of each key, and null if neither is set. Plan: limits_pkey, two probes.
+func limitOf(scope, name, column string) string {
+	of := func(key string) string {
+		return `(select x.` + column + ` from trapeze.limits x where x.scope = '` + scope + `' and x.name = ` + name + ` and x.key = ` + key + `)`
+	}
+	return of("w.key") + ", " + of("'*'")
+}
+
+// laneSlots and kindSlots are the limits for the key of row w, and null if there is none. laneWindow is the number of its jobs that may be live without a
+// limit. Plan: limits_pkey, kinds_pkey, lanes_pkey; pods_open.
+var (
+	laneSlots  = `coalesce(` + limitOf("lane", "w.lane", "slots") + `)`
+	kindSlots  = `coalesce(` + limitOf("kind", "w.kind", "slots") + `, (select n.per_key from trapeze.kinds n where n.kind = w.kind))`
+	laneWindow = `coalesce(` + limitOf("lane", "w.lane", "weight") + `, 1)
 		* greatest(20, 4 * least((select n.slots from trapeze.lanes n where n.name = w.lane), (select sum(p.slots) from trapeze.pods p where p.closed_at is null)))::int`
 )
 
 // keepsPlaces is the condition that the next step in row w keeps the places that its parent had in the same lane and kind. They must be within the
 // limits, which may have been lowered.
-const keepsPlaces = `case when w.had_lane_place is not null then w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
+var keepsPlaces = `case when w.had_lane_place is not null then w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
 			and coalesce(w.had_kind_place <= ` + kindSlots + `, ` + kindSlots + ` is null) end`
 
-// freePlaces numbers the free places of each group of rows in a CTE. has is the number of the group's jobs in live, of which taken selects the numbers.
-func freePlaces(cte, group, limit, has, taken string) string {
-	return `select n.*, p.place, row_number() over (partition by ` + group + ` order by p.place) as no from (
-		select ` + group + `, max(` + limit + `) as most, max(` + has + `) + count(*)::int as numbers from ` + cte + ` where ` + limit + ` is not null group by ` + group + `
-	) n cross join lateral (select generate_series(1, least(n.most, n.numbers)) as place except ` + taken + `) p`
+// freePlaces is the array of the free places among the first ones, up to a limit. taken selects the numbers of those that are not free. It has at most
+// @limit elements, shared among the groups.
+func freePlaces(most, taken string) string {
+	return `array(select generate_series(1, least(` + most + `, (select count(*) from ` + taken + `)::int + g.cap)) except select place from ` + taken + ` order by 1 limit g.cap)`
 }
 
 // admitKeysSQL makes parked jobs of keys pending, as far as there are places, the most urgent ones first. It reads the first jobs of each lane and kind
 // of a key. A job whose subject is taken waits for that instead. Two admissions at the same moment can choose the same place: the index lets only one
-// have it, and the other one returns the key again. Places are taken in the order of their keys. An admission that loses a subject to another
-// transaction is rolled back and sent again. Plan: per key, lane and kind, one probe of parked_for_key, of live_lane_places and live_kind_places for the key's
-// rows, whose number is limited; primary keys.
+// have it, and the other one returns the key again. So it does if there may be more jobs and places. Places are taken in the order of their keys. An
+// admission that loses a subject to another transaction is rolled back and sent again.
+//
+// Plan: per key, lane and kind, one probe of parked_for_key, and an index scan of live_lane_places and live_kind_places for the places of the key, whose
+// number is limited; primary keys. No join compares all jobs with all others.
 var admitKeysSQL = newStatement(`
-with recursive groups as (
+with recursive lines as (
 	select w.key, p.lane, p.kind from unnest(@keys::text[]) as w(key) cross join lateral (select p.lane, p.kind from trapeze.parked p
 		where p.why = 'key' and p.key = w.key order by p.key, p.lane, p.kind limit 1) p
 	union all
-	select g.key, p.lane, p.kind from groups g cross join lateral (select p.lane, p.kind from trapeze.parked p
+	select g.key, p.lane, p.kind from lines g cross join lateral (select p.lane, p.kind from trapeze.parked p
 		where p.why = 'key' and p.key = g.key and (p.lane, p.kind) > (g.lane, g.kind) order by p.key, p.lane, p.kind limit 1) p
 ), limited as materialized (
-	select w.*, least(`, laneSlots, `, `, laneWindow, `) as lane_most, `, kindSlots, ` as kind_most,
-		(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane,
-		(select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.kind_place is not null) as in_kind,
+	select w.*, least(`, laneSlots, `, `, laneWindow, `) as lane_most, `, kindSlots, ` as kind_most, greatest(1, @limit::int / (select count(*) from lines)::int) as cap,
 		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens
-	from groups w
+	from lines w
+), free as materialized (
+	select g.*, `, freePlaces("g.lane_most", "(select l.lane_place as place from trapeze.live l where l.key = g.key and l.lane = g.lane and l.lane_place is not null) l"), ` as lane_free,
+		case when g.kind_most is not null then `, freePlaces("g.kind_most", "(select l.kind_place as place from trapeze.live l where l.key = g.key and l.kind = g.kind and l.kind_place is not null) l"), ` end as kind_free
+	from limited g where g.opens or g.kind_most is null
 ), picked as materialized (
-	select g.*, p.* from limited g cross join lateral (
+	select g.*, p.* from free g cross join lateral (
 		select p.id, p.subject, p.priority, p.run_after from trapeze.parked p
 		where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
-		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id
-		limit greatest(0, least(g.lane_most - g.in_lane, g.kind_most - g.in_kind)) for update skip locked
-	) p where g.opens or g.kind_most is null
+		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit least(cardinality(g.lane_free), cardinality(g.kind_free)) for update skip locked
+	) p
 ), may as materialized (
 	select w.*, w.subject = '' or `, guardFree, ` as free,
 		row_number() over (partition by w.key, w.kind order by (-w.priority), w.run_after, w.id) as kind_no,
 		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from picked w
 ), fits as materialized (
 	select w.*, row_number() over (partition by w.key, w.lane order by (-w.priority), w.run_after, w.id) as lane_no
-	from may w where w.free and (w.subject = '' or w.subject_no = 1) and coalesce(w.kind_no <= w.kind_most - w.in_kind, true)
-), lane_places as materialized (
-	`, freePlaces("fits", "key, lane", "lane_most", "in_lane", "select l.lane_place from trapeze.live l where l.key = n.key and l.lane = n.lane and l.lane_place is not null"), `
-), kind_places as materialized (
-	`, freePlaces("fits", "key, kind", "kind_most", "in_kind", "select l.kind_place from trapeze.live l where l.key = n.key and l.kind = n.kind and l.kind_place is not null"), `
+	from may w where w.free and (w.subject = '' or w.subject_no = 1) and coalesce(w.kind_no <= cardinality(w.kind_free), true)
 ), admitted as (
 	insert into trapeze.live (ready_at, due_at, state, lane_place, kind_place, `, parkedColumns, `)
 	select now(), p.run_after, 'pending', f.lane_place, f.kind_place, `, "p."+strings.ReplaceAll(parkedColumns, ", ", ", p."), `
-	from (select f.id, a.place as lane_place, k.place as kind_place from fits f
-			join lane_places a on a.key = f.key and a.lane = f.lane and a.no = f.lane_no
-			left join kind_places k on k.key = f.key and k.kind = f.kind and k.no = f.kind_no
-		where f.kind_most is null or k.place is not null order by a.key, a.lane, a.place offset 0) f
+	from (select f.id, f.lane_free[f.lane_no] as lane_place, f.kind_free[f.kind_no] as kind_place from fits f
+		where f.lane_no <= cardinality(f.lane_free) order by f.key, f.lane, f.lane_no offset 0) f
 	join trapeze.parked p on p.id = f.id
 	on conflict do nothing returning id
 ), moved as (
 	delete from trapeze.parked p using admitted a where p.id = a.id
-), `, takeGuards("(select f.* from fits f join admitted a on a.id = f.id)"), `, blocked as (
+), `, takeGuards("(select * from fits where id in (select id from admitted))"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
 )
-select m.key, m.subject, m.free, case when a.id is not null and m.subject <> '' and not exists (select from guarded g where g.job_id = m.id)
-	then trapeze.lost_race() else a.id is not null end, m.kind, m.lane, m.priority, now()
-from may m left join admitted a on a.id = m.id`)
+select m.key, m.subject, m.free, case when m.subject <> '' and m.admitted and m.id not in (select job_id from guarded) then trapeze.lost_race() else m.admitted end,
+	m.cap = cardinality(m.lane_free), m.kind, m.lane, m.priority, now()
+from (select m.*, m.id in (select id from admitted) as admitted from may m offset 0) m`)
+
+// admitLimit is the number of jobs that one statement admits if it admits several per key.
+const admitLimit = 1000
 
 // AdmitKeys makes jobs of keys pending, as far as there are places. Its result lists as lines to be admitted again the keys with jobs for which there
 // may still be a place, and the subjects for which jobs now wait.
@@ -132,22 +136,24 @@ func (s *Store) AdmitKeys(ctx context.Context, keys []string) (a Admitted, err e
 	type row struct {
 		Key, Subject   string
 		Free, Admitted bool
+		More           bool // the number of places was cut off
 		AdmittedJob
 	}
-	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitKeysSQL, args{{"keys", keys}})
+	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitKeysSQL, args{{"keys", keys}, {"limit", admitLimit}})
 	if err != nil {
 		return a, fmt.Errorf("admit the jobs of %d keys: %w", len(keys), err)
 	}
 	again := map[Line]bool{}
 	for _, r := range found {
-		switch {
-		case r.Admitted:
+		if r.Admitted {
 			a.Jobs = append(a.Jobs, r.AdmittedJob)
-			continue
-		case !r.Free:
+		}
+		if !r.Admitted || r.More {
+			again[Line{Key: r.Key}] = true
+		}
+		if !r.Free {
 			again[Line{Kind: r.Kind, Subject: r.Subject}] = true
 		}
-		again[Line{Key: r.Key}] = true
 	}
 	a.Again = slices.Collect(maps.Keys(again))
 	return a, nil

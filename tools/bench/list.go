@@ -15,6 +15,7 @@ var workloads = []workload{
 	{"chains", (*lab).chains},
 	{"fan-out", (*lab).fanOut},
 	{"subjects", (*lab).subjects},
+	{"keys", (*lab).keys},
 	{"dead-rows", (*lab).deadRows},
 	{"lanes", (*lab).lanes},
 	{"fleet", (*lab).fleet},
