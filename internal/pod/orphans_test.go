@@ -54,6 +54,19 @@ func TestPodReportsKnownClaims(t *testing.T) {
 // started runs a pod with one kind until the test ends.
 func started(t *testing.T, kind string, run func(context.Context, *work.Job) (*work.Outcome, error)) *Pod {
 	t.Helper()
+	p := newPod(t)
+	p.Kinds[kind] = &engine.Handler{Name: kind, Run: run, RunSeconds: p.Metrics.RunSeconds.WithLabelValues(kind).Observe, Ends: p.Ends.Of(kind)}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = p.Run(ctx, []string{kind}, nil) }()
+	t.Cleanup(func() { cancel(); <-stopped; p.Close() })
+	pgtest.Wait(t, "the pod has started", func() bool { return p.Lease.Trusted() })
+	return p
+}
+
+// newPod returns a pod that does not run yet.
+func newPod(t *testing.T) *Pod {
+	t.Helper()
 	p, err := New(pgtest.Pool(t), Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: time.Minute, MinScheduleInterval: time.Second,
 		RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
 		Options: identity.Options{Name: "pod", Slots: 4, PollEvery: time.Second, HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
@@ -61,11 +74,5 @@ func started(t *testing.T, kind string, run func(context.Context, *work.Job) (*w
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Kinds[kind] = &engine.Handler{Name: kind, Run: run, RunSeconds: p.Metrics.RunSeconds.WithLabelValues(kind).Observe, Ends: p.Ends.Of(kind)}
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() { defer close(stopped); _ = p.Run(ctx, []string{kind}, nil) }()
-	t.Cleanup(func() { cancel(); <-stopped; p.Close() })
-	pgtest.Wait(t, "the pod has started", func() bool { return p.Lease.Trusted() })
 	return p
 }

@@ -256,6 +256,7 @@ func (p *Pod) warm(ctx context.Context) {
 
 // Close closes the pod's connections.
 func (p *Pod) Close() {
+	p.all.Flush()
 	p.front.Flush()
 	p.Ends.Drain()
 	p.Feed.Close()
