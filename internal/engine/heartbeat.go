@@ -113,10 +113,7 @@ func (e *Engine) apply(b store.Beat) {
 			e.dropAhead(c.JobID, c.Fence)
 		}
 	}
-	select {
-	case e.asked <- b.Requests:
-	default: // earlier requests are still unanswered
-	}
+	e.ask(b.Requests)
 	if e.Unknown.Due() {
 		e.Wake()
 	}
@@ -215,6 +212,19 @@ func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func
 
 // MaxStackBytes is the maximum size of a stack that a pod returns.
 const MaxStackBytes = 64 << 10
+
+// ask passes a heartbeat's list of unanswered requests to answerRequests. It replaces a list that is still waiting: that list is older, and its
+// requests are in the new one unless they have been answered. It does not block.
+func (e *Engine) ask(list []store.ClaimRequest) {
+	select {
+	case <-e.asked:
+	default:
+	}
+	select {
+	case e.asked <- list:
+	default: // a concurrent heartbeat has just passed its list
+	}
+}
 
 // answerRequests answers claim requests until ctx ends. It runs on a separate goroutine, because a heartbeat must not wait for stacks.
 // Unanswered requests are redelivered by the next heartbeat.
