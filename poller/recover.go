@@ -37,7 +37,11 @@ func (p *Poller) recoverClosedPods(ctx context.Context) error {
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
 		p.Ends.ReportAll(page.Ended)
-		p.LinesChanged(page.Lines...)
+		p.SubjectsChanged(page.Keys...)
+		for _, at := range page.Places { // recovered jobs precede all others there, so no mark may hide them
+			p.Marks.Admitted(at)
+			p.Late.Add(at.Lane, at.Priority, at.ReadyAt)
+		}
 		for _, end := range page.Ended {
 			if end.State == job.Failed {
 				crashed++

@@ -9,9 +9,9 @@ import (
 // Positions holds the earliest ready times of jobs by lane and priority.
 type Positions map[string]map[int]time.Time
 
-// Late collects the positions of jobs that have become pending with a ready time in the past, such as the next jobs of subjects. The next
-// notification carries them, because the low-water marks of other pods may hide such jobs. The zero value is ready to use. It is safe for
-// concurrent use.
+// Late collects the positions of jobs that have become pending with a ready time in the past, such as the next jobs of subjects and recovered
+// jobs. The next notification carries them, because the low-water marks of other pods may hide such jobs. The zero value is ready to use. It
+// is safe for concurrent use.
 type Late struct {
 	mu sync.Mutex
 	at Positions

@@ -33,9 +33,9 @@ func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Durat
 // that the pod does not handle. As long as complete reads are fast, there are no marks. The zero value is ready to use. Marks is safe for
 // concurrent use.
 //
-// A mark may hide a job that appears later with an older ready time, because it was handed back, recovered, or submitted by a long transaction.
-// Marks are therefore valid for a limited time, after which everything is reread. The notification of an admission lowers the marks of the
-// pods that hear it.
+// A mark may hide a job that appears later with an older ready time, because it was handed back, or submitted by a long transaction.
+// Marks are therefore valid for a limited time, after which everything is reread. The notification of an admission or a recovery lowers the
+// marks of the pods that hear it.
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*lowWater
@@ -95,7 +95,7 @@ func (m *Marks) ForSubmission(lane string) []store.Mark {
 	return low.marks
 }
 
-// Admitted keeps a lane's marks from hiding a job that was admitted only now.
+// Admitted keeps a lane's marks from hiding a job that was admitted or recovered only now.
 func (m *Marks) Admitted(j store.AdmittedJob) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

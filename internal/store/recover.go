@@ -82,7 +82,8 @@ var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, re
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
-	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+LinesOf("hit"))
+	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+SubjectsOf("hit")+`,
+	(select coalesce(json_agg(a order by lane, priority), '[]') from (select distinct lane, priority from again) a)`)
 
 const (
 	// recoverRead reads a page of live without locks. Plan: live_pkey, stops at the limit.
@@ -111,7 +112,7 @@ const (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
 	from hit h where l.id = any(array[h.id]) and not h.cancel_requested and h.crashes < h.max_crashes
-	returning l.id, l.fence, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
+	returning l.id, l.fence, l.event_no, h.pod, h.name, l.crashes, l.claim_xid, l.lane, l.priority
 )`
 
 	// recoverGone and recoverDone end the remaining jobs in the hit CTE. Plan: live_pkey; an insert.
@@ -152,12 +153,13 @@ const (
 
 // RecoveredPage is the result of recovering one page.
 type RecoveredPage struct {
-	Last    int64     // the last id that was read
-	Seen    int       // number of rows that were read; fewer than the limit at the end of the table
-	Pending int       // number of jobs that are pending again
-	Ended   []job.End // jobs that failed as crashed or were cancelled
-	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
-	Lines   []Line    // the lines of the recovered jobs; call [Store.AdmitNext] for them
+	Last    int64         // the last id that was read
+	Seen    int           // number of rows that were read; fewer than the limit at the end of the table
+	Pending int           // number of jobs that are pending again
+	Ended   []job.End     // jobs that failed as crashed or were cancelled
+	Passed  int           // number of jobs that were skipped because their rows are locked; recover the page again
+	Keys    []Key         // the subjects of the recovered jobs; call [Store.AdmitNext] for them
+	Places  []AdmittedJob // the lanes and priorities of the jobs that are pending again; the zero ready time stands for the epoch
 }
 
 // RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither
