@@ -42,13 +42,13 @@ with held as (
 		and not ($6 and (select o.run from trapeze.outbox o where o.id = $1 and o.fence = $2) is not null)
 	returning l.*
 )
-select h.kind, h.lane, h.subject, coalesce(h.key, ''), h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
-	j.group_id, j.child_no, coalesce(j.impaired, false), j.submitter, coalesce(j.traceparent, '')
+select h.kind, h.lane, h.subject, h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
+	j.group_id, j.child_no, coalesce(j.impaired, false), j.submitter, coalesce(j.traceparent, ''), pg_current_xact_id()::text
 from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.kind = h.kind`
 
-	// endedHereSQL returns the state of a job that the engine has ended in an epoch. If a command has ended the job, the row in done
-	// contains no transaction id. Plan: the id index of done.
-	endedHereSQL = `select d.state from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid and d.xid is not null limit 1`
+	// endedHereSQL returns the state of a job that the engine has ended in an epoch, and the id of the transaction. If a command has ended
+	// the job, the row in done contains no transaction id. Plan: the id index of done.
+	endedHereSQL = `select d.state, d.xid::text from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid and d.xid is not null limit 1`
 
 	// doneWithSQL removes a row from the outbox. Plan: outbox_pkey.
 	doneWithSQL = `delete from trapeze.outbox where id = $1 and fence = $2`
@@ -62,13 +62,14 @@ type held struct {
 	Step                         int
 	store.Branch
 	Submitter, Trace string
+	XID              string // of the transaction that holds the job
 }
 
 // hold locks a job until the transaction ends. It returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
 	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.podID, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
-		&h.Lane, &h.Subject, &h.Key, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
-		&h.Submitter, &h.Trace)
+		&h.Lane, &h.Subject, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
+		&h.Submitter, &h.Trace, &h.XID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrStale
 	}
@@ -84,19 +85,8 @@ func (b *Outbox) End(ctx context.Context, id, epoch int64, e End) (job.State, er
 
 // end is like [Outbox.End]. If unstarted is true, it also returns [ErrStale] if the run's start has been recorded.
 func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool) (state job.State, err error) {
-	var end *ended
-	err = b.s.Tx(ctx, func(tx pgx.Tx) error {
-		end = nil
-		h, err := b.hold(ctx, tx, id, fence, max(e.Attempts, 1)-1, e.Started, unstarted)
-		if errors.Is(err, ErrStale) {
-			state, err = b.endedBefore(ctx, tx, id, fence)
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		end, err = b.finish(ctx, tx, id, fence, h, e)
-		return err
+	end, state, err := b.inEpoch(ctx, id, fence, max(e.Attempts, 1)-1, e.Started, unstarted, func(tx pgx.Tx, h held) (*ended, error) {
+		return b.finish(ctx, tx, id, fence, h, e)
 	})
 	if err != nil {
 		return "", fmt.Errorf("end job %d, epoch %d: %w", id, fence/fencesPerEpoch, err)
@@ -108,10 +98,39 @@ func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool
 	return state, nil
 }
 
-// ended is the end of a job, with the lines of the next step and the job to which the end has given the guard of the job's subject.
+// inEpoch locks a job and calls do in the same transaction. It returns the end that do has made. If the engine has already ended the job in
+// the same epoch, it returns the state instead. If the reply to the commit is lost, it tries again. The second attempt waits for the first to
+// end, and finds its end in the table.
+func (b *Outbox) inEpoch(ctx context.Context, id, fence int64, more int, started time.Time, unstarted bool,
+	do func(pgx.Tx, held) (*ended, error)) (end *ended, state job.State, err error) {
+	attempt := func(tx pgx.Tx) error {
+		h, err := b.hold(ctx, tx, id, fence, more, started, unstarted)
+		if errors.Is(err, ErrStale) {
+			var xid string
+			if state, xid, err = b.endedBefore(ctx, tx, id, fence); end != nil && end.xid != xid {
+				end = nil
+			}
+			return err
+		}
+		if end = nil; err != nil {
+			return err
+		}
+		if end, err = do(tx, h); end != nil {
+			end.xid = h.XID
+		}
+		return err
+	}
+	if err = b.s.Tx(ctx, attempt); store.Unknown(err) && ctx.Err() == nil {
+		err = b.s.Tx(ctx, attempt)
+	}
+	return end, state, err
+}
+
+// ended is the end of a job, with the subject of the next step and the job to which the end has given the guard of the job's subject.
 type ended struct {
 	job.End
-	step []store.Line
+	xid  string // of the transaction
+	step store.Key
 	heir *store.AdmittedJob
 }
 
@@ -132,16 +151,13 @@ func (b *Outbox) admit(ctx context.Context, end *ended, lines ...store.Line) {
 	}
 }
 
-// endedBefore returns the state of a job that an earlier call has ended in the same epoch.
-func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (job.State, error) {
-	found, err := store.Query(ctx, b.s, tx, pgx.RowTo[job.State], endedHereSQL, id, fence, b.podID)
-	if err == nil && len(found) == 0 {
+// endedBefore returns the state of a job that an earlier transaction has ended in the same epoch, and that transaction's id.
+func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (state job.State, xid string, err error) {
+	err = tx.QueryRow(ctx, b.s.In(endedHereSQL), id, fence, b.podID).Scan(&state, &xid)
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrStale
 	}
-	if err != nil {
-		return "", err
-	}
-	return found[0], nil
+	return state, xid, err
 }
 
 // finish ends a locked job, and wakes the pods for its next step and for jobs with the same subject or key.
@@ -230,31 +246,27 @@ select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.reco
 // request is cancelled instead. Again returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
-	var end *ended
-	var lines []store.Line
-	err := b.s.Tx(ctx, func(tx pgx.Tx) error {
-		end = nil
-		h, err := b.hold(ctx, tx, id, fence, 0, time.Time{}, false)
-		if err != nil {
-			return err
-		}
-		lines = store.Lines(h.Kind, h.Subject, h.Key)
+	var subject store.Key
+	end, state, err := b.inEpoch(ctx, id, fence, 0, time.Time{}, false, func(tx pgx.Tx, h held) (*ended, error) {
+		subject = store.Key{Kind: h.Kind, Subject: h.Subject}
 		if h.Cancelled || h.Crashes+1 >= h.MaxCrashes {
-			end, err = b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
-			return err
+			return b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
 		}
 		if _, err := tx.Exec(ctx, b.s.In(againSQL), id, fence, b.podID, why, b.o.Engine); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := tx.Exec(ctx, b.s.In(doneWithSQL), id, fence); err != nil {
-			return err
+			return nil, err
 		}
-		return b.s.Notify(ctx, tx)
+		return nil, b.s.Notify(ctx, tx)
 	})
+	b.scan.forget() // the job may be pending even after an error
+	if err == nil && end == nil && state != "" {
+		err = ErrStale
+	}
 	if err != nil {
 		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)
 	}
-	b.scan.forget()
-	b.admit(ctx, end, lines...) // another job may have to precede this one now
+	b.admit(ctx, end, subject) // another job may have to precede this one now
 	return nil
 }

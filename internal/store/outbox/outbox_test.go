@@ -209,6 +209,38 @@ func TestLostEngineRunCrashCount(t *testing.T) {
 	w.is.Equal(ended[0].ErrorClass, job.ClassCrashLimit)
 }
 
+// The reply to the commit of an end is lost. The outbox reports the end, and the next job of its subject, nevertheless and only once.
+func TestEngineEndReplyLost(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, i Item){
+		"of an end":                        func(w *world, i Item) { w.is.Equal(w.end(i, End{State: job.Failed}), job.Failed) },
+		"of a lost run at its crash limit": func(w *world, i Item) { w.is.NoErr(w.Again(w.t.Context(), i.ID, i.Epoch(), "lost")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var ended []job.End
+			var admitted []store.AdmittedJob
+			proxy := pgtest.NewProxy(t, w.Pool().Config().ConnString())
+			s, err := store.New(t.Context(), pgtest.Connect(t, proxy.URL()), store.Options{})
+			w.is.NoErr(err)
+			t.Cleanup(s.Close)
+			w.Outbox = New(s, Options{Engine: "far", MaxCrashes: 1, Ended: func(e job.End) { ended = append(ended, e) },
+				Admitted: func(jobs []store.AdmittedJob) { admitted = append(admitted, jobs...) }})
+			w.put(about("s"), about("s"))
+			i := w.dueItem()
+			w.start(i, "run")
+			cut, _ := proxy.CutReply("update trapeze.live l set attempt")
+			end(w, i)
+			<-cut
+			w.is.Equal(w.end(i, succeeded), job.Failed) // a repeated end is not reported
+			w.is.Equal(len(ended), 1)
+			w.is.Equal(ended[0].State, job.Failed)
+			w.is.Equal(len(admitted), 1)
+		})
+	}
+}
+
 func TestSubjectMutexInEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
