@@ -36,12 +36,12 @@ func (p *Poller) recoverClosedPods(ctx context.Context) error {
 			return err
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
-		p.Ends.ReportAll(page.Ended)
-		p.SubjectsChanged(page.Keys...)
-		for _, at := range page.Places { // recovered jobs precede all others there, so no mark may hide them
+		for _, at := range page.Ranks { // recovered jobs precede all others there, so no mark may hide them
 			p.Marks.Admitted(at)
 			p.Late.Add(at.Lane, at.Priority, at.ReadyAt)
 		}
+		p.Ends.ReportAll(page.Ended)
+		p.SubjectsChanged(page.Keys...)
 		for _, end := range page.Ended {
 			if end.State == job.Failed {
 				crashed++

@@ -128,9 +128,10 @@ func (m *model) CloseLapsed(by string) (podIDs []string) {
 
 // RecoverPage recovers the jobs of closed pods.
 func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int) store.RecoveredPage {
+	ranks := []store.AdmittedJob{}
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Keys: []store.Key{}, Places: []store.AdmittedJob{}}
+	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Keys: []store.Key{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(podIDs, j.pod) {
@@ -156,8 +157,8 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 			j.pod, j.attempt, j.at = "", j.attempt-1, 0
 			j.isolated = j.crashes >= min(2, limit-1)
 			r.Pending++
-			if at := (store.AdmittedJob{Lane: j.Lane, Priority: j.Priority}); !slices.Contains(r.Places, at) {
-				r.Places = append(r.Places, at)
+			if at := (store.AdmittedJob{Lane: j.Lane, Priority: j.Priority}); !slices.Contains(ranks, at) {
+				ranks = append(ranks, at)
 			}
 			continue
 		}
@@ -176,9 +177,10 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 	slices.SortFunc(r.Lines, func(a, b store.Line) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
 	})
-	slices.SortFunc(r.Places, func(a, b store.AdmittedJob) int {
+	slices.SortFunc(ranks, func(a, b store.AdmittedJob) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Priority, b.Priority))
 	})
+	r.Ranks = ranks
 	return r
 }
 

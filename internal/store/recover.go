@@ -80,10 +80,10 @@ func Swept(ctx context.Context, s *Store, podIDs []string) error {
 // Plan: Index Scan on live_pkey over the page in id order, which costs the same with any table statistics.
 var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverGuards, recoverEvents,
 	FailedBranches, NoParents, CountBranches), `
-select coalesce((select max(id) from page), @after), (select count(*) from page),
+select (select coalesce(json_agg(a order by lane, priority), '[]') from (select distinct lane, priority from again) a),
+	coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
-	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+SubjectsOf("hit")+`,
-	(select coalesce(json_agg(a order by lane, priority), '[]') from (select distinct lane, priority from again) a)`)
+	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+SubjectsOf("hit"))
 
 const (
 	// recoverRead reads a page of live without locks. Plan: live_pkey, stops at the limit.
@@ -153,13 +153,15 @@ const (
 
 // RecoveredPage is the result of recovering one page.
 type RecoveredPage struct {
-	Last    int64         // the last id that was read
-	Seen    int           // number of rows that were read; fewer than the limit at the end of the table
-	Pending int           // number of jobs that are pending again
-	Ended   []job.End     // jobs that failed as crashed or were cancelled
-	Passed  int           // number of jobs that were skipped because their rows are locked; recover the page again
-	Keys    []Key         // the subjects of the recovered jobs; call [Store.AdmitNext] for them
-	Places  []AdmittedJob // the lanes and priorities of the jobs that are pending again; the zero ready time stands for the epoch
+	// Ranks contains the lanes and priorities of the jobs that are pending again. Their ready time is the epoch, which the zero time precedes.
+	Ranks []AdmittedJob
+
+	Last    int64     // the last id that was read
+	Seen    int       // number of rows that were read; fewer than the limit at the end of the table
+	Pending int       // number of jobs that are pending again
+	Ended   []job.End // jobs that failed as crashed or were cancelled
+	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
+	Keys    []Key     // the subjects of the recovered jobs; call [Store.AdmitNext] for them
 }
 
 // RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither
