@@ -43,7 +43,7 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 		}
 		switch {
 		case !escalates:
-		case err != nil || more:
+		case err != nil || more || p.Lanes.Paused(): // during a pause, no pod can take the jobs
 			p.escalates.Store(true)
 		case left:
 			time.AfterFunc(escalateAfter, func() {

@@ -100,6 +100,13 @@ func (l *Lanes) Drained() bool {
 	return l.drained
 }
 
+// Paused reports whether the queue is paused or frozen, so that no pod may start jobs.
+func (l *Lanes) Paused() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.paused
+}
+
 // stopped reports whether this pod may not start jobs in any lane.
 func (l *Lanes) stopped() bool { return l.paused || l.drained }
 
