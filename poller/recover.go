@@ -41,7 +41,7 @@ func (p *Poller) recoverClosedPods(ctx context.Context) error {
 			p.Late.Add(at.Lane, at.Priority, at.ReadyAt)
 		}
 		p.Ends.ReportAll(page.Ended)
-		p.SubjectsChanged(page.Keys...)
+		p.LinesChanged(page.Lines...)
 		for _, end := range page.Ended {
 			if end.State == job.Failed {
 				crashed++

@@ -131,7 +131,7 @@ func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int)
 	ranks := []store.AdmittedJob{}
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Keys: []store.Key{}}
+	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}, Lines: []store.Line{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(podIDs, j.pod) {

@@ -83,7 +83,7 @@ var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, re
 select (select coalesce(json_agg(a order by lane, priority), '[]') from (select distinct lane, priority from again) a),
 	coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
-	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+SubjectsOf("hit"))
+	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit), `+LinesOf("hit"))
 
 const (
 	// recoverRead reads a page of live without locks. Plan: live_pkey, stops at the limit.
@@ -161,7 +161,7 @@ type RecoveredPage struct {
 	Pending int       // number of jobs that are pending again
 	Ended   []job.End // jobs that failed as crashed or were cancelled
 	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
-	Keys    []Key     // the subjects of the recovered jobs; call [Store.AdmitNext] for them
+	Lines   []Line    // the lines of the recovered jobs; call [Store.AdmitNext] for them
 }
 
 // RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither

@@ -42,7 +42,7 @@ with held as (
 		and not ($6 and (select o.run from trapeze.outbox o where o.id = $1 and o.fence = $2) is not null)
 	returning l.*
 )
-select h.kind, h.lane, h.subject, h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
+select h.kind, h.lane, h.subject, coalesce(h.key, ''), h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
 	j.group_id, j.child_no, coalesce(j.impaired, false), j.submitter, coalesce(j.traceparent, ''), pg_current_xact_id()::text
 from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.kind = h.kind`
 
@@ -68,7 +68,7 @@ type held struct {
 // hold locks a job until the transaction ends. It returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
 	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.podID, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
-		&h.Lane, &h.Subject, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
+		&h.Lane, &h.Subject, &h.Key, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
 		&h.Submitter, &h.Trace, &h.XID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrStale
@@ -126,11 +126,11 @@ func (b *Outbox) inEpoch(ctx context.Context, id, fence int64, more int, started
 	return end, state, err
 }
 
-// ended is the end of a job, with the subject of the next step and the job to which the end has given the guard of the job's subject.
+// ended is the end of a job, with the lines of the next step and the job to which the end has given the guard of the job's subject.
 type ended struct {
 	job.End
 	xid  string // of the transaction
-	step store.Key
+	step []store.Line
 	heir *store.AdmittedJob
 }
 
@@ -246,9 +246,9 @@ select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.reco
 // request is cancelled instead. Again returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
-	var subject store.Key
+	var lines []store.Line
 	end, state, err := b.inEpoch(ctx, id, fence, 0, time.Time{}, false, func(tx pgx.Tx, h held) (*ended, error) {
-		subject = store.Key{Kind: h.Kind, Subject: h.Subject}
+		lines = store.Lines(h.Kind, h.Subject, h.Key)
 		if h.Cancelled || h.Crashes+1 >= h.MaxCrashes {
 			return b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
 		}
@@ -267,6 +267,6 @@ func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	if err != nil {
 		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)
 	}
-	b.admit(ctx, end, subject) // another job may have to precede this one now
+	b.admit(ctx, end, lines...) // another job may have to precede this one now
 	return nil
 }
