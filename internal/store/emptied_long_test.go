@@ -20,7 +20,7 @@ func TestSlowStatementTriggersAnalyze(t *testing.T) {
 	plantest.FillUnanalyzed(t, w.pool, 20_000)
 	through := func() (found []string) {
 		conn := plantest.Pinned(t, w.Pool())
-		for _, name := range []string{"claim", "claim_subjects", "finish"} {
+		for _, name := range []string{"claim", "admit_keys", "finish"} {
 			if plantest.Wide.MatchString(plantest.Explain(t, conn, name, store.Hot[name], "costs off")) {
 				found = append(found, name)
 			}

@@ -440,7 +440,7 @@ where ($1 is null or state = any($1)) and ($3 is null or lane = $3) and ($12 is 
 
 // latestRun is the id of the latest run of row c of subjects: the job that holds the guard if it is running, or has ended; otherwise
 // the job before it.
-const latestRun = `case when c.state = 'free' or (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1)
+const latestRun = `case when c.state = 'free' or (select l.state from trapeze.live l where l.id between c.job_id and c.job_id limit 1) = 'running'
 		then c.job_id else c.previous_job end`
 
 // namedRunSQL reports whether subjects contains a run of a subject. Plan: subjects_by_subject.
