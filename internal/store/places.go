@@ -78,6 +78,8 @@ func freePlaces(most, taken string) string {
 // have it, and the other one returns the key again. So it does if there may be more jobs and places. Places are taken in the order of their keys. An
 // admission that loses a subject to another transaction is rolled back and sent again.
 //
+// If there is no place for a job, a less urgent one that is pending, or whose lane is closed, gives back its place, for the next call.
+//
 // Plan: per key, lane and kind, one probe of parked_for_key, and an index scan of live_lane_places and live_kind_places for the places of the key, whose
 // number is limited; primary keys. No join compares all jobs with all others.
 var admitKeysSQL = newStatement(`
@@ -119,7 +121,25 @@ with recursive lines as (
 	delete from trapeze.parked p using admitted a where p.id = a.id
 ), `, takeGuards("(select * from fits where id in (select id from admitted))"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
-)
+), outranked as materialized (
+	select distinct l.id from free g cross join lateral (
+		select p.priority from trapeze.parked p where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
+		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit 1
+	) p cross join lateral (
+		select l.id from trapeze.live l where l.key = g.key and l.lane_place is not null and l.state = 'pending'
+			and case when cardinality(g.kind_free) = 0 then l.kind = g.kind else l.lane = g.lane end
+			and (l.priority < p.priority or g.opens and not (select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane))
+		order by l.priority, l.ready_at desc, l.id desc limit 1
+	) l where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
+), held as materialized (
+	select l.id from outranked o join trapeze.live l on l.id = any(array[o.id]) where l.state = 'pending' order by o.id for update of l skip locked
+), gone as (
+	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
+), back as (
+	insert into trapeze.parked (why, run_after, `, parkedColumns, `) select 'key', coalesce(due_at, ready_at), `, parkedColumns, ` from gone
+), `, ReleaseGuards, `
+select key, subject, subject = '', false, true, kind, lane, priority, now() from gone
+union all
 select m.key, m.subject, m.free, case when m.subject <> '' and m.admitted and m.id not in (select job_id from guarded) then trapeze.lost_race() else m.admitted end,
 	m.cap = cardinality(m.lane_free), m.kind, m.lane, m.priority, now()
 from (select m.*, m.id in (select id from admitted) as admitted from may m offset 0) m`)

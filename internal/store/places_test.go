@@ -138,3 +138,30 @@ func TestSubjectAndKey(t *testing.T) {
 	slices.Sort(ran)
 	w.is.Equal(ran, []string{"a", "s", "sa", "sa"})
 }
+
+// A job that is more urgent, or whose lane is open, gets the place of a pending job of its key.
+func TestUrgentJobOfKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.exec(`insert into trapeze.lanes (name) values ('other')`)
+	w.exec(`insert into trapeze.kinds (kind, per_key) values ('k', 1)`)
+	urgent := func(n *store.NewJob) { n.Key, n.Priority = "a", 20 }
+	first := w.put(func(n *store.NewJob) { n.Key, n.Subject = "a", "s" })
+	w.is.Equal(w.admitKeys("a"), 1)
+	second := w.put(urgent)
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.subjects`), 0)
+	w.is.Equal(w.claimOne(podID).ID, second[0])
+	w.put(urgent)
+	w.is.Equal(w.admitKeys("a"), 0) // a running job keeps its place
+	w.exec(`delete from trapeze.live where state = 'running'`)
+	w.exec(`delete from trapeze.parked where priority = 20`)
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.exec(`update trapeze.lanes set drained = true where name = 'default'`)
+	w.put(func(n *store.NewJob) { n.Key, n.Lane = "a", "other" })
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.live where lane = 'other'`), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.parked where id = $1 and why = 'key'`, first[0]), 1)
+	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.jobs, trapeze.job_events, trapeze.subjects`) // jobs were deleted by hand
+}
