@@ -78,16 +78,26 @@ create table trapeze.lane_kinds (
 );
 comment on table trapeze.lane_kinds is 'One row per kind with a lane of its own; the jobs of other kinds go to the lane named default.';
 
--- What the row of a single key leaves null holds as for each key. What both leave null holds as the kind declares it.
+-- What the row of a single key leaves null holds as for each key. What both leave null holds as the kind declares it. The row of a lane
+-- without a key limits the rate at which its jobs start. The pods take starts from it before they claim.
 create table trapeze.limits (
     scope  text not null check (scope in ('lane', 'kind')),
     name   text not null check (octet_length(name) between 1 and 100),
-    key    text not null check (octet_length(key) between 1 and 200), -- *: each key
+    key    text not null check (octet_length(key) between 0 and 200), -- *: each key; empty: all jobs together
     slots  integer check (slots > 0),              -- how many of its jobs may run at a time, on all pods together
     weight integer check (weight between 1 and 100), -- lane: its share, beside keys of weight 1
-    primary key (scope, name, key)
-);
-comment on table trapeze.limits is 'One row per limit of each key, or of one key, in a lane or for a kind.';
+    rate   integer check (rate > 0),               -- how many jobs may start per interval, on all pods together
+    per    interval check (per > interval '0'),
+    burst  integer check (burst > 0),              -- how many of them may start at once, after a pause
+    -- The generic cell rate algorithm (ITU-T I.371): each start moves the time on by per / rate; a start is free while it is at most
+    -- (burst - 1) * per / rate in the future.
+    next_start timestamptz,
+    primary key (scope, name, key),
+    check ((rate is null) = (per is null) and (rate is null) = (burst is null)),
+    check (rate is null or key = '' and scope = 'lane'), -- a rate is for all jobs of a lane
+    check (slots is null and weight is null or key <> '')
+) with (fillfactor = 50);
+comment on table trapeze.limits is 'One row per limit: of a lane''s rate, or of each key or one key in a lane or for a kind.';
 
 -- A pod asks for slots and gives them back; those of a pod that was closed are deleted when its jobs have been recovered.
 create table trapeze.slot_grants (

@@ -57,6 +57,10 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	wants, unasked := p.Lanes.Wants(p.round.since)
 	p.round.open = false
 	p.round.asked += len(wants)
+	taken, wants, err := p.takeStarts(ctx, wants)
+	if err != nil {
+		return false, err
+	}
 	if len(wants) == 0 {
 		return false, p.claimAhead(ctx, news)
 	}
@@ -75,6 +79,7 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	if err != nil {
 		return false, err
 	}
+	p.giveStarts(ctx, taken, found)
 	if len(found.Jobs) > 0 {
 		p.turns.Found()
 	}
@@ -82,7 +87,9 @@ func (p *Poller) claimDue(ctx context.Context, changed bool) (more bool, err err
 	isolated := slices.ContainsFunc(found.Jobs, func(c *store.Claimed) bool { return c.Isolated })
 	var filled, exhausted []string
 	for _, w := range wants {
-		if isolated || reserved[w.Lane] == 0 {
+		if _, rated := taken[w.Lane]; rated && reserved[w.Lane] == 0 {
+			continue // the next claim follows with the next start
+		} else if isolated || reserved[w.Lane] == 0 {
 			filled = append(filled, w.Lane)
 		} else if found.In(w.Lane) < w.N {
 			exhausted = append(exhausted, w.Lane)

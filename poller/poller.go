@@ -155,4 +155,5 @@ const (
 	promotionFailed = "promotion failed, retrying in a second"
 	admissionFailed = "admission of jobs with a subject failed, retrying"
 	claimFailed     = "claim failed, retrying in a second"
+	startsLost      = "could not give back unused starts of a lane's rate"
 )

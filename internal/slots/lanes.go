@@ -45,6 +45,7 @@ type lane struct {
 	limit *int // for this pod
 	slots *int // across all pods
 	open  bool
+	rated bool // each start needs a start of the lane's rate, so jobs start only by claims
 	used  int
 	grant grant // granted slots, if slots is set
 
@@ -73,8 +74,8 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 			l.byName[reported.Name] = entry
 		}
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
-		poll = poll || open && !entry.open || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
-		entry.open, entry.limit, entry.slots = open, reported.SlotsPerPod, reported.Slots
+		poll = poll || open && !entry.open || entry.rated && !reported.Rated || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
+		entry.open, entry.rated, entry.limit, entry.slots = open, reported.Rated, reported.SlotsPerPod, reported.Slots
 		poll = entry.grant.next(event{kind: beaten, beat: reported}, entry.used) || poll
 		l.order = append(l.order, reported.Name)
 	}
@@ -135,13 +136,13 @@ func (entry *lane) room() int {
 	return room
 }
 
-// Reserve takes a slot in a lane, and reports whether it succeeded. It fails if no slot is free, the lane is closed, or the queue or the
-// pod is stopped.
+// Reserve takes a slot in a lane, and reports whether it succeeded. It fails if no slot is free, the lane is closed or has a rate, or the queue or
+// the pod is stopped.
 func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[name]
-	if l.free(lane) == 0 {
+	if l.free(lane) == 0 || lane.rated {
 		return false
 	}
 	lane.used++
@@ -170,12 +171,12 @@ func (l *Lanes) AnyFree() bool {
 }
 
 // UnsharedSlots returns how many of a lane's jobs this pod may run concurrently, regardless of the jobs that are running now. It returns 0
-// if no jobs may start, or if the lane has a limit across all pods.
+// if no jobs may start, or if the lane has a rate or a limit across all pods.
 func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[name]
-	if l.stopped() || l.closing || lane == nil || !lane.open || lane.slots != nil {
+	if l.stopped() || l.closing || lane == nil || !lane.open || lane.rated || lane.slots != nil {
 		return 0
 	}
 	if lane.limit != nil {
@@ -200,7 +201,7 @@ func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[to]
-	if l.stopped() || lane == nil || !lane.open {
+	if l.stopped() || lane == nil || !lane.open || lane.rated {
 		return false
 	}
 	if from == to {
@@ -228,6 +229,14 @@ func (l *Lanes) Stepped(from, to string, running bool) {
 	if lane := l.byName[back]; lane != nil {
 		lane.used--
 	}
+}
+
+// Rated reports whether the lane has a rate.
+func (l *Lanes) Rated(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lane := l.byName[name]
+	return lane != nil && lane.rated
 }
 
 // Names returns the names of the lanes in the latest heartbeat.

@@ -18,7 +18,7 @@ var hot = map[string]string{
 	"emit": emitSQL.text, "emit_many": emitManySQL.text, "claim_outcome": claimOutcomeSQL.text, "missing_claims": missingClaimsSQL.text, "note_started": noteStartedSQL.text,
 	"held_page": heldPageSQL.text, "finish_branches": finishBranchesSQL.text, "finish_branches_alone": endBranchesSQL.text,
 	"fan_out": fanOutSQL.text, "waiting": waitingSQL.text, "end_waiting": endWaitingSQL.text, "off_balance": offBalanceSQL.text,
-	"marks": marksSQL.text, "id_blocks": idBlocksSQL.text,
+	"marks": marksSQL.text, "take_starts": takeStartsSQL.text, "give_starts": giveStartsSQL.text, "id_blocks": idBlocksSQL.text,
 	"enqueue_free": enqueueFreeSQL.text, "hold_to_end": holdToEndSQL.text, "hold_group": holdGroupSQL.text,
 	"end_one": endOneSQL.text, "finish_one": finishOneSQL.text, "enqueue_one": enqueueOneSQL.text,
 	"enqueue_one_free": enqueueOneFreeSQL.text, "lanes_with_work": lanesWithWorkSQL.text,

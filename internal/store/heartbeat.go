@@ -57,6 +57,7 @@ type Lane struct {
 	Wanted      bool   `json:"wanted"`        // another pod is waiting for its share of the slots
 	Free        int    `json:"free"`          // slots that no pod holds
 	Held        int    `json:"held"`          // slots that this pod holds
+	Rated       bool   `json:"rated"`         // each start needs a call of TakeStarts
 	Over        bool   `json:"over"`          // all pods together hold more slots than the lane has
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"` // by an operator, or because another engine runs the lane's jobs
@@ -133,7 +134,7 @@ const (
 	coalesce((select drained from beat), false)`
 	// beatSettings returns lane_kinds, and lanes by name with the number of slots that the pod holds in each. It reads the grants only of
 	// lanes with granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the
-	// lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
+	// lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey, limits_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g
@@ -141,7 +142,7 @@ const (
 				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
 				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
-			'stale_after_s', n.stale_after_s) order by n.name)
+			'stale_after_s', n.stale_after_s, 'rated', exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '')) order by n.name)
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.

@@ -103,6 +103,8 @@ var statements = map[string]string{
 	"sweepsDueSQL":         sweepsDueSQL,
 	"sweptSQL":             sweptSQL.text,
 	"takeLeadSQL":          takeLeadSQL,
+	"takeStartsSQL":        takeStartsSQL.text,
+	"giveStartsSQL":        giveStartsSQL.text,
 	"tokenSQL":             tokenSQL.text,
 	"voidSlotsSQL":         voidSlotsSQL.text,
 	"waitingSQL":           waitingSQL.text,

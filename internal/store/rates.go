@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A lane's rate limits how many of its jobs start per interval, on all pods together. A pod takes starts before a claim, no more than it has free
+// slots, and gives back those that the claim did not need. So a start is taken at most one claim earlier than the job starts.
+
+// takeStartsSQL takes starts of lanes that have a rate, with the generic cell rate algorithm: the next start's time moves on by one emission interval
+// for each start, and may be at most burst - 1 intervals in the future. It returns how many starts it took, and when the next one is free. A lane whose
+// row has no rate is only closed until its next start. Rows are locked in the order of their names. Plan: limits_pkey, one row per lane.
+var takeStartsSQL = newStatement(`
+with held as materialized (
+	select x.name, x.rate, x.per, x.burst, x.next_start, w.want from unnest(@lanes::text[], @wants::int[]) as w(lane, want)
+	join trapeze.limits x on x.scope = 'lane' and x.name = w.lane and x.key = '' order by x.name for update of x
+), counted as materialized (
+	select h.*, t.now, t.base, t.step, case when h.rate is null then case when t.base > t.now then 0 else h.want end
+		else greatest(0, least(h.want, h.burst - ceil(extract(epoch from t.base - t.now) / extract(epoch from t.step))::int)) end as taken
+	from held h cross join lateral (select c.now, greatest(h.next_start, c.now) as base, h.per / h.rate as step from (select clock_timestamp() as now offset 0) c) t
+), moved as (
+	update trapeze.limits x set next_start = c.base + c.taken * c.step from counted c where x.scope = 'lane' and x.name = c.name and x.key = '' and c.taken * c.rate > 0
+)
+select name, taken, greatest(0, coalesce(extract(epoch from base - now + (taken - burst + 1) * step), extract(epoch from base - now)))::float8 from counted`)
+
+// giveStartsSQL gives back starts that were not needed. Plan: limits_pkey, one row per lane.
+var giveStartsSQL = newStatement(`
+with held as materialized (
+	select x.name, w.n from unnest(@lanes::text[], @numbers::int[]) as w(lane, n)
+	join trapeze.limits x on x.scope = 'lane' and x.name = w.lane and x.key = '' order by x.name for update of x
+)
+update trapeze.limits x set next_start = x.next_start - h.n * (x.per / x.rate) from held h where x.scope = 'lane' and x.name = h.name and x.key = ''
+	and x.rate > 0 returning x.name`)
+
+// Starts is a number of jobs that may start in a lane.
+type Starts struct {
+	N    int
+	Next time.Duration // until the next one is free
+}
+
+// TakeStarts takes up to the wanted number of starts in each lane that has a rate. A lane without one is missing from the result.
+func TakeStarts(ctx context.Context, s *Store, wants []Want) (map[string]Starts, error) {
+	lanes, numbers := make([]string, len(wants)), make([]int32, len(wants))
+	for i, w := range wants {
+		lanes[i], numbers[i] = w.Lane, int4(w.N)
+	}
+	type row struct {
+		Lane  string
+		Taken int
+		Next  float64 // seconds
+	}
+	found, err := run(ctx, s, pgx.RowToStructByPos[row], takeStartsSQL, args{{"lanes", lanes}, {"wants", numbers}})
+	if err != nil {
+		return nil, fmt.Errorf("take starts of %d lanes: %w", len(wants), err)
+	}
+	starts := make(map[string]Starts, len(found))
+	for _, r := range found {
+		starts[r.Lane] = Starts{N: r.Taken, Next: time.Duration(r.Next * float64(time.Second))}
+	}
+	return starts, nil
+}
+
+// GiveStarts gives back starts, by lane.
+func GiveStarts(ctx context.Context, s *Store, unused map[string]int) error {
+	lanes, numbers := make([]string, 0, len(unused)), make([]int32, 0, len(unused))
+	for lane, n := range unused {
+		lanes, numbers = append(lanes, lane), append(numbers, int4(n))
+	}
+	if _, err := run(ctx, s, pgx.RowTo[string], giveStartsSQL, args{{"lanes", lanes}, {"numbers", numbers}}); err != nil {
+		return fmt.Errorf("give back starts of %d lanes: %w", len(unused), err)
+	}
+	return nil
+}

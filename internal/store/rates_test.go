@@ -1,0 +1,54 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// take takes starts of the default lane, and returns how many, and the time until the next one in milliseconds.
+func (w *world) take(n int) (taken, next int) {
+	w.t.Helper()
+	starts, err := store.TakeStarts(w.ctx(), w.Store, []store.Want{{Lane: "default", N: n}, {Lane: "other", N: n}})
+	w.is.NoErr(err)
+	return starts["default"].N, int(starts["default"].Next.Milliseconds())
+}
+
+func TestStartsOfRate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	set := func(columns string) {
+		w.exec(`delete from trapeze.limits`)
+		w.exec(`insert into trapeze.limits (scope, name, key, rate, per, burst, next_start) values ('lane', 'default', '', ` + columns + `)`)
+	}
+	for _, c := range []struct {
+		row               string
+		want, taken, next int // next is rounded up to a whole hour
+	}{
+		{`10, '10 hours', 1, null`, 5, 1, 1},
+		{`10, '10 hours', 1, null`, 0, 0, 0},
+		{`10, '10 hours', 3, null`, 5, 3, 1},
+		{`10, '10 hours', 3, null`, 2, 2, 0},
+		{`10, '10 hours', 3, now() - interval '1 year'`, 5, 3, 1},
+		{`10, '10 hours', 3, now() + interval '90 minutes'`, 5, 1, 1},
+		{`10, '10 hours', 3, now() + interval '5 hours'`, 5, 0, 3},
+		{`null, null, null, now() + interval '5 hours'`, 5, 0, 5},
+		{`null, null, null, now() - interval '5 hours'`, 5, 5, 0},
+	} {
+		set(c.row)
+		taken, next := w.take(c.want)
+		hours := int((time.Duration(next)*time.Millisecond + time.Hour - time.Second) / time.Hour)
+		if taken != c.taken || hours != c.next {
+			t.Errorf("%s: took %d of %d, the next one in %d ms, want %d, in %d h", c.row, taken, c.want, next, c.taken, c.next)
+		}
+	}
+	set(`10, '10 hours', 3, null`)
+	taken, _ := w.take(3)
+	w.is.Equal(taken, 3)
+	taken, _ = w.take(1)
+	w.is.Equal(taken, 0)
+	w.is.NoErr(store.GiveStarts(w.ctx(), w.Store, map[string]int{"default": 2, "other": 1}))
+	taken, _ = w.take(3)
+	w.is.Equal(taken, 2)
+}

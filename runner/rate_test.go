@@ -1,0 +1,48 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// However jobs of a lane with a rate start, they are spaced by its interval.
+func TestRateOfLane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	const rate, jobs = 50, 30
+	pgtest.Exec(t, pool, `insert into trapeze.limits (scope, name, key, rate, per, burst) values ('lane', 'default', '', $1, '1 second', 2)`, rate)
+	step := func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Step() == 0 {
+			return runner.Then(rawArgs("k")), nil
+		}
+		return nil, nil
+	}
+	var pods []*runner.Runner
+	for i := range 2 {
+		pods = append(pods, start(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), PollEvery: seldom}, map[string]handler{"k": step}))
+	}
+	var ids []int64
+	for i := range jobs / 3 {
+		ids = append(ids, enqueue(t, pods[i%2], rawArgs("k")))
+	}
+	made, err := pods[0].EnqueueMany(t.Context(), []job.Args{rawArgs("k"), rawArgs("k"), rawArgs("k"), rawArgs("k"), rawArgs("k")})
+	is.NoErr(err)
+	for _, id := range append(ids, made...) {
+		is.Equal(waitPipeline(t, pool, id), "succeeded")
+	}
+	starts := column[time.Time](t, pool, `select started_at from trapeze.done order by started_at`)
+	is.Equal(len(starts), jobs)
+	took, least := starts[jobs-1].Sub(starts[0]), (jobs-2)*time.Second/rate
+	if took < least-time.Second/rate {
+		t.Errorf("%d jobs started within %s, want at least %s", jobs, took, least)
+	}
+}
