@@ -119,21 +119,31 @@ func Retryable(err error) error {
 	return &wishError{err: err, retry: true}
 }
 
-// RetryAfter is like [Retryable], with d as the delay before the next attempt. A negative d counts as 0. RetryAfter(d, nil)
-// returns nil.
-func RetryAfter(d time.Duration, err error) error {
+// RetryAfter is like [Retryable], with d as the delay before the next attempt. A negative d counts as 0. With [ForLane] or [ForKey], other jobs wait as
+// well. RetryAfter(d, nil) returns nil.
+func RetryAfter(d time.Duration, err error, hold ...Hold) error {
 	if err == nil {
 		return nil
 	}
 	d = max(d, 0)
-	return &wishError{err: err, retry: true, after: &d}
+	return &wishError{err: err, retry: true, after: &d, hold: hold}
 }
+
+// Hold says which other jobs wait before the next attempt of a job.
+type Hold string
+
+// The holds of [RetryAfter]. Running jobs continue.
+const (
+	ForLane Hold = "lane" // no job of the job's lane starts
+	ForKey  Hold = "key"  // no job of the job's key starts in its lane; without a key, it holds nothing
+)
 
 type wishError struct {
 	err       error
 	permanent bool
 	retry     bool
 	after     *time.Duration
+	hold      []Hold
 }
 
 func (v *wishError) Error() string { return v.err.Error() }
@@ -144,12 +154,13 @@ type Wish struct {
 	Permanent bool
 	Retry     bool
 	After     *time.Duration // nil means the kind's backoff
+	Hold      []Hold         // which other jobs wait as long as After
 }
 
 // WishOf returns the request made by the outermost [Permanent], [Retryable] or [RetryAfter] in err's chain.
 func WishOf(err error) Wish {
 	if v, ok := errors.AsType[*wishError](err); ok {
-		return Wish{Permanent: v.permanent, Retry: v.retry, After: v.after}
+		return Wish{Permanent: v.permanent, Retry: v.retry, After: v.after, Hold: v.hold}
 	}
 	return Wish{}
 }

@@ -120,4 +120,15 @@ func Retryable(err error) error { return job.Retryable(err) }
 
 // RetryAfter is like [Retryable], with d as the delay before the next attempt. A negative d counts as 0. RetryAfter(d, nil)
 // returns nil.
-func RetryAfter(d time.Duration, err error) error { return job.RetryAfter(d, err) }
+//
+// If a service has answered "too many requests", other jobs should wait as well: with [ForLane], no job of the same lane starts for d, on any pod, and
+// with [ForKey] no job of the same [Key] in that lane. Pods that are about to start a job at that moment may still do so.
+func RetryAfter(d time.Duration, err error, hold ...job.Hold) error {
+	return job.RetryAfter(d, err, hold...)
+}
+
+// The holds of [RetryAfter].
+const (
+	ForLane = job.ForLane
+	ForKey  = job.ForKey
+)

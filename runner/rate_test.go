@@ -2,7 +2,9 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,5 +46,40 @@ func TestRateOfLane(t *testing.T) {
 	took, least := starts[jobs-1].Sub(starts[0]), (jobs-2)*time.Second/rate
 	if took < least-time.Second/rate {
 		t.Errorf("%d jobs started within %s, want at least %s", jobs, took, least)
+	}
+}
+
+// A handler whose service is overloaded holds the other jobs of its key or lane.
+func TestRetryAfterHoldsOthers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		hold  job.Hold
+		key   string // of the other job
+		waits bool
+	}{
+		{runner.ForKey, "a", true},
+		{runner.ForKey, "b", false},
+		{runner.ForLane, "b", true},
+	} {
+		t.Run(string(c.hold)+" "+c.key, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			const wait = 2 * time.Second
+			var failed atomic.Bool
+			r := start(t, pool, runner.Options{Slots: 1, PollEvery: seldom}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+				if j.Key() == "a" && !failed.Swap(true) {
+					return nil, runner.RetryAfter(wait, errors.New("too many requests"), c.hold)
+				}
+				return nil, nil
+			}})
+			first := enqueue(t, r, rawArgs("k"), runner.Key("a"))
+			pgtest.Wait(t, "the first attempt", func() bool { return get(t, r, first).Attempt == 1 && get(t, r, first).State == job.Pending })
+			other := enqueue(t, r, rawArgs("k"), runner.Key(c.key))
+			is.Equal(waitEnded(t, r, first).State, job.Succeeded)
+			is.Equal(waitEnded(t, r, other).State, job.Succeeded)
+			waited := get(t, r, other).StartedAt.Sub(get(t, r, other).CreatedAt)
+			is.Equal(waited > wait/2, c.waits)
+		})
 	}
 }

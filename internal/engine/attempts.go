@@ -38,6 +38,7 @@ type Failure struct {
 	Err    error          // includes the cause of the handler's context
 	Again  bool           // the job gets another attempt
 	After  *time.Duration // the delay that the error requests, or nil for the kind's backoff
+	Hold   []job.Hold     // which other jobs wait as long as After
 
 	exhausted bool
 }
@@ -77,7 +78,7 @@ func Judge(err, cause error, attempts Attempts) Failure {
 	if wish.Retry && attempts.Default {
 		limit = max(limit, retryableAttempts)
 	}
-	f.After = wish.After
+	f.After, f.Hold = wish.After, wish.Hold
 	f.Again = f.Reason != job.ReasonCancelled && !wish.Permanent && attempts.This < limit
 	f.exhausted = !f.Again && f.Reason == job.ReasonError && limit > 1 && !wish.Permanent
 	return f

@@ -258,6 +258,7 @@ func (x *executor) concludeError(run *Run, err, cause error) {
 	f := Judge(err, cause, x.attempts(run))
 	run.span.Error(f.Reason, f.Err)
 	e := f.FinalOutcome()
+	x.hold(run, f)
 	if f.Again {
 		wait := run.handler.Backoff.Random(run.Claimed.Attempt)
 		if f.After != nil {

@@ -17,6 +17,27 @@ func (x *executor) retry(run *Run, wait time.Duration, why store.Retry) error {
 	return x.park(run, wait, why, x.Store.Park)
 }
 
+// hold keeps other jobs from starting, as the handler's error requests. After an error it gives up: the handlers of those jobs ask again.
+func (x *executor) hold(run *Run, f Failure) {
+	c := run.Claimed
+	for _, h := range f.Hold {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(run.Ctx), 2*time.Second)
+		var err error
+		switch {
+		case h == job.ForLane:
+			err = store.HoldLane(ctx, x.Store, c.Lane, *f.After)
+		case h == job.ForKey && c.Key != "":
+			if err = store.HoldKey(ctx, x.Store, c.Lane, c.Key, *f.After); err == nil {
+				time.AfterFunc(*f.After, func() { x.LinesChanged(store.Line{Key: c.Key}) })
+			}
+		}
+		cancel()
+		if err != nil {
+			x.Log.WarnContext(run.Ctx, "could not hold the jobs that are to wait with this one", append(run.attrs(), telemetry.Err, x.DBError(err))...)
+		}
+	}
+}
+
 // snooze parks a job whose handler returned [work.Snooze].
 func (x *executor) snooze(run *Run, s work.Snooze) {
 	times := run.Claimed.Snoozes + 1

@@ -74,7 +74,7 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 			l.byName[reported.Name] = entry
 		}
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
-		poll = poll || open && !entry.open || entry.rated && !reported.Rated || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
+		poll = poll || open && !entry.open || entry.rated != reported.Rated || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
 		entry.open, entry.rated, entry.limit, entry.slots = open, reported.Rated, reported.SlotsPerPod, reported.Slots
 		poll = entry.grant.next(event{kind: beaten, beat: reported}, entry.used) || poll
 		l.order = append(l.order, reported.Name)

@@ -62,9 +62,12 @@ var (
 		* greatest(20, 4 * least((select n.slots from trapeze.lanes n where n.name = w.lane), (select sum(p.slots) from trapeze.pods p where p.closed_at is null)))::int`
 )
 
+// keyHeld is true while no job of the key of row w may start in its lane; see [HoldKey]. Plan: limits_pkey.
+const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), false)`
+
 // keepsPlaces is the condition that the next step in row w keeps the places that its parent had in the same lane and kind. They must be within the
-// limits, which may have been lowered.
-var keepsPlaces = `case when w.had_lane_place is not null then w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
+// limits, which may have been lowered, and the key must not be held.
+var keepsPlaces = `case when w.had_lane_place is not null then not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
 			and coalesce(w.had_kind_place <= ` + kindSlots + `, ` + kindSlots + ` is null) end`
 
 // freePlaces is the array of the free places among the first ones, up to a limit. taken selects the numbers of those that are not free. It has at most
@@ -90,7 +93,7 @@ with recursive lines as (
 	select g.key, p.lane, p.kind from lines g cross join lateral (select p.lane, p.kind from trapeze.parked p
 		where p.why = 'key' and p.key = g.key and (p.lane, p.kind) > (g.lane, g.kind) order by p.key, p.lane, p.kind limit 1) p
 ), limited as materialized (
-	select w.*, least(`, laneSlots, `, `, laneWindow, `) as lane_most, `, kindSlots, ` as kind_most, greatest(1, @limit::int / (select count(*) from lines)::int) as cap,
+	select w.*, case when `, keyHeld, ` then 0 else least(`, laneSlots, `, `, laneWindow, `) end as lane_most, `, kindSlots, ` as kind_most, greatest(1, @limit::int / (select count(*) from lines)::int) as cap,
 		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens
 	from lines w
 ), free as materialized (

@@ -36,6 +36,51 @@ with held as materialized (
 update trapeze.limits x set next_start = x.next_start - h.n * (x.per / x.rate) from held h where x.scope = 'lane' and x.name = h.name and x.key = ''
 	and x.rate > 0 returning x.name`)
 
+// holdLaneSQL closes a lane until a moment, whatever its rate. Plan: limits_pkey, one row.
+//
+// holdKeySQL gives a key no places in a lane until a moment, and takes them from its pending jobs. Plan: limits_pkey, one row; live_lane_places, the key's
+// rows.
+var (
+	holdLaneSQL = newStatement(`
+insert into trapeze.limits as x (scope, name, key, next_start) values ('lane', @lane, '', now() + @wait::bigint * interval '1 microsecond')
+on conflict (scope, name, key) do update set next_start = greatest(x.next_start, excluded.next_start + coalesce((x.burst - 1) * (x.per / x.rate), interval '0'))`)
+	holdKeySQL = newStatement(`
+with kept as (
+	insert into trapeze.limits as x (scope, name, key, next_start) values ('lane', @lane, @key, now() + @wait::bigint * interval '1 microsecond')
+	on conflict (scope, name, key) do update set next_start = greatest(x.next_start, excluded.next_start)
+), held as materialized (
+	select l.id from trapeze.live l where l.key = @key and l.lane = @lane and l.lane_place is not null and l.state = 'pending' order by l.id for update skip locked
+), gone as (
+	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
+), back as (
+	insert into trapeze.parked (why, run_after, `, parkedColumns, `) select 'key', coalesce(due_at, ready_at), `, parkedColumns, ` from gone
+), `, ReleaseGuards, `
+select `, LinesOf("gone"), `::text`)
+)
+
+// HoldLane starts no job of a lane for a while, on any pod.
+func HoldLane(ctx context.Context, s *Store, lane string, wait time.Duration) error {
+	err := s.Tx(ctx, func(tx pgx.Tx) error {
+		if _, err := do(ctx, s, tx, holdLaneSQL, args{{"lane", lane}, {"wait", wait.Microseconds()}}); err != nil {
+			return err
+		}
+		return s.NotifySettings(ctx, tx)
+	})
+	if err != nil {
+		return fmt.Errorf("hold lane %q: %w", lane, err)
+	}
+	return nil
+}
+
+// HoldKey starts no job of a key in a lane for a while, on any pod, except for those that are being claimed. The caller calls [Store.AdmitNext] for the
+// key when it is over.
+func HoldKey(ctx context.Context, s *Store, lane, key string, wait time.Duration) error {
+	if _, err := run(ctx, s, pgx.RowTo[string], holdKeySQL, args{{"lane", lane}, {"key", key}, {"wait", wait.Microseconds()}}); err != nil {
+		return fmt.Errorf("hold key %q in lane %q: %w", key, lane, err)
+	}
+	return nil
+}
+
 // Starts is a number of jobs that may start in a lane.
 type Starts struct {
 	N    int

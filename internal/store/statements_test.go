@@ -58,6 +58,8 @@ var statements = map[string]string{
 	"yieldSQL":             yieldSQL.text,
 	"handBackSQL":          handBackSQL.text,
 	"hasLeadSQL":           hasLeadSQL,
+	"holdKeySQL":           holdKeySQL.text,
+	"holdLaneSQL":          holdLaneSQL.text,
 	"heartbeatSQL":         heartbeatSQL.text,
 	"heldSQL":              heldSQL.text,
 	"groupSettingsSQL":     groupSettingsSQL.text,
