@@ -70,10 +70,10 @@ const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x whe
 var keepsPlaces = `case when w.had_lane_place is not null then not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
 			and coalesce(w.had_kind_place <= ` + kindSlots + `, ` + kindSlots + ` is null) end`
 
-// freePlaces is the array of the free places among the first ones, up to a limit. taken selects the numbers of those that are not free. It has at most
-// @limit elements, shared among the groups.
-func freePlaces(most, taken string) string {
-	return `array(select generate_series(1, least(` + most + `, (select count(*) from ` + taken + `)::int + g.cap)) except select place from ` + taken + ` order by 1 limit g.cap)`
+// freePlaces is the array of the free places among the first ones, up to a limit, of which live jobs already use some. taken selects the numbers of places
+// that are not free: they can be above a limit that was lowered. Jobs older than a kind's limit have no number, but count.
+func freePlaces(most, used, taken string) string {
+	return `array(select generate_series(1, least(` + most + `, ` + used + ` + g.cap)) except select ` + taken + ` order by 1 limit greatest(0, least(g.cap, ` + most + ` - ` + used + `)))`
 }
 
 // admitKeysSQL makes parked jobs of keys pending, as far as there are places, the most urgent ones first. It reads the first jobs of each lane and kind
@@ -94,12 +94,16 @@ with recursive lines as (
 		where p.why = 'key' and p.key = g.key and (p.lane, p.kind) > (g.lane, g.kind) order by p.key, p.lane, p.kind limit 1) p
 ), limited as materialized (
 	select w.*, case when `, keyHeld, ` then 0 else least(`, laneSlots, `, `, laneWindow, `) end as lane_most, `, kindSlots, ` as kind_most, greatest(1, @limit::int / (select count(*) from lines)::int) as cap,
+		(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane,
 		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens
 	from lines w
+), used as materialized (
+	select w.*, case when w.kind_most is not null then (select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.lane_place is not null) end as in_kind
+	from limited w
 ), free as materialized (
-	select g.*, `, freePlaces("g.lane_most", "(select l.lane_place as place from trapeze.live l where l.key = g.key and l.lane = g.lane and l.lane_place is not null) l"), ` as lane_free,
-		case when g.kind_most is not null then `, freePlaces("g.kind_most", "(select l.kind_place as place from trapeze.live l where l.key = g.key and l.kind = g.kind and l.kind_place is not null) l"), ` end as kind_free
-	from limited g where g.opens or g.kind_most is null
+	select g.*, `, freePlaces("g.lane_most", "g.in_lane", "l.lane_place from trapeze.live l where l.key = g.key and l.lane = g.lane and l.lane_place is not null"), ` as lane_free,
+		case when g.kind_most is not null then `, freePlaces("g.kind_most", "g.in_kind", "l.kind_place from trapeze.live l where l.key = g.key and l.kind = g.kind and l.kind_place is not null"), ` end as kind_free
+	from used g where g.opens or g.kind_most is null
 ), picked as materialized (
 	select g.*, p.* from free g cross join lateral (
 		select p.id, p.subject, p.priority, p.run_after from trapeze.parked p
