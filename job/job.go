@@ -95,6 +95,7 @@ type Job struct {
 	Kind            string          `json:"kind"`
 	Lane            string          `json:"lane"`
 	Subject         string          `json:"subject"`
+	Key             string          `json:"key"` // empty if there is none
 	State           State           `json:"state"`
 	IsCurrent       bool            `json:"is_current"`
 	Priority        int             `json:"priority"`

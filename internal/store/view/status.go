@@ -134,7 +134,7 @@ where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
 order by l.claimed_at, l.id`
-	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text,
+	slotColumns = `l.id, l.kind, l.lane, l.subject, coalesce(l.key, ''), l.priority, l.attempt, l.fence, l.pod::text,
 	coalesce(p.name, case when ` + byEngine + ` then (select n.engine from trapeze.lanes n where n.name = l.lane) end, ''), l.claimed_at,
 	l.started_at is null and not ` + byEngine + `, l.cancel_requested, g.done, g.total, g.message`
 	slotJoins = `left join trapeze.pods p on p.id = l.pod left join trapeze.job_progress g on g.id = l.id`
@@ -146,7 +146,7 @@ const byEngine = `substr(l.pod::text, 15, 1) = '8'`
 
 func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	var p job.Progress
-	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Priority, &j.Attempt, &j.Fence, &j.Boot, &j.Pod, &j.Since,
+	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Key, &j.Priority, &j.Attempt, &j.Fence, &j.Boot, &j.Pod, &j.Since,
 		&j.Fetched, &j.CancelRequested, &p.Done, &p.Total, &p.Message)
 	if p != (job.Progress{}) {
 		j.Progress = &p
