@@ -57,6 +57,12 @@ const (
 		* greatest(20, 4 * least((select n.slots from trapeze.lanes n where n.name = w.lane), (select sum(p.slots) from trapeze.pods p where p.closed_at is null)))::int`
 )
 
+// KeyUse selects what limits the key of row w: the limit and window of its lane, the limit of its kind, and the key's jobs in live in that lane and of
+// that kind. A limit is null if there is none. Plan: limits_pkey, kinds_pkey, live_lane_places, live_kind_places.
+const KeyUse = `select ` + laneSlots + ` as lane_slots, ` + laneWindow + ` as lane_window, ` + kindSlots + ` as kind_slots,
+	(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane,
+	(select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.kind_place is not null) as in_kind`
+
 // keepsPlaces is the condition that the next step in row w keeps the places that its parent had in the same lane and kind. They must be within the
 // limits, which may have been lowered.
 const keepsPlaces = `case when w.had_lane_place is not null then w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
