@@ -27,9 +27,9 @@ type Claim struct {
 	ID, PipelineID   int64 // ID defaults to 1, PipelineID to ID
 	Lane, Subject    string
 	Key              string // see runner.Key
-	Priority         *int // default 10
-	Attempt          int  // default 1
-	MaxAttempts      int  // default 5
+	Priority         *int   // default 10
+	Attempt          int    // default 1
+	MaxAttempts      int    // default 5
 	Crashes, Snoozes int
 	Step             int
 	Fence            int64     // default 1
