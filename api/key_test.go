@@ -56,6 +56,12 @@ func TestJobKeyOverHTTP(t *testing.T) {
 	is.Equal(count("key=tenant-42&search=ana&state=pending"), 1)
 	is.Equal(count("key=nobody"), 0)
 
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+later, "").text, `jobs?key=tenant-42&amp;since=all`))
+	page := h.send("GET", "/ui/jobs?key=tenant-42", "").text
+	is.True(strings.Contains(page, "#"+later) && strings.Contains(page, "#"+first))
+	is.True(!strings.Contains(page, "#"+other) && !strings.Contains(page, "#"+none))
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/new?like="+later, "").text, `name="key" value="tenant-42"`))
+
 	done := h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"key":"tenant-42"}}`)
 	is.Equal([]any{done.status, done.body["done"]}, []any{http.StatusOK, 1.0})
 	is.Equal(h.send("GET", "/jobs/"+later, "").body["state"], "cancelled")
