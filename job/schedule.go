@@ -64,7 +64,7 @@ type ScheduleSetting struct {
 	Lane string `json:"lane"`
 	// Subject is the job's subject. It is empty by default.
 	Subject string `json:"subject"`
-	// Key says whose job it is, such as a tenant, in at most 200 bytes. It is empty by default.
+	// Key is the job's key, such as a tenant, in at most 200 bytes. It is empty by default.
 	Key string `json:"key"`
 	// Priority is the job's priority, −100 to 100. The default is 10, as for all jobs.
 	Priority int `json:"priority"`

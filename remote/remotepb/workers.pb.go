@@ -1425,7 +1425,7 @@ type Step struct {
 	When string `protobuf:"bytes,12,opt,name=when,proto3" json:"when,omitempty"`
 	// The step runs only after a failure of the step before it in the plan.
 	Own bool `protobuf:"varint,13,opt,name=own,proto3" json:"own,omitempty"`
-	// Whose job it is; empty means nobody's. If it is not set, the parent's.
+	// The key: whose job it is. Empty means no key. If it is not set, the parent's.
 	Key           *string `protobuf:"bytes,14,opt,name=key,proto3,oneof" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
