@@ -276,6 +276,7 @@ type Selection struct {
 		Kind       string   `json:"kind,omitempty"`
 		Lane       string   `json:"lane,omitempty"`
 		Subject    string   `json:"subject,omitempty"`
+		Key        string   `json:"key,omitempty"`
 		Pipeline   string   `json:"pipeline,omitempty"`
 		Parent     string   `json:"parent,omitempty"`
 		Since      string   `json:"since,omitempty"` // RFC 3339, or a duration before now, such as 90m
@@ -290,7 +291,7 @@ type Selection struct {
 
 // Jobs returns the filter of the selected jobs. now is the time that a relative time refers to.
 func (s Selection) Jobs(now time.Time) (f job.Filter, err error) {
-	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
+	f.Kind, f.Lane, f.Subject, f.Key, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Key, s.Filter.Children
 	if len(s.Filter.State) > 0 {
 		if f.States, err = text.ParseStates(s.Filter.State); err != nil {
 			return f, err

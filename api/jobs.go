@@ -16,7 +16,7 @@ import (
 
 var jobRoutes = []Route{
 	{Method: http.MethodGet, Path: "/jobs", Needs: access.JobsRead, scope: ownJobs, Summary: "List jobs, newest first",
-		query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "search", "limit", "cursor"},
+		query: []string{"state", "kind", "lane", "subject", "key", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "search", "limit", "cursor"},
 		out:   page("jobs", component("Job")), do: listJobs},
 	{Method: http.MethodGet, Path: "/jobs/current", Needs: access.JobsRead, scope: ownJobs, Summary: "Show the current run of a kind and subject",
 		query: []string{"kind", "subject"}, out: component("Job"), do: showCurrent},
@@ -69,6 +69,8 @@ func filterOf(c *call) (f job.Filter, err error) {
 			f.Lane = value
 		case "subject":
 			f.Subject = value
+		case "key":
+			f.Key = value
 		case "pipeline":
 			f.Pipeline, err = text.ParseID(value)
 		case "parent":

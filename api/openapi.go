@@ -23,6 +23,7 @@ var meanings = map[string]string{
 	"state":           "one state or several, separated by commas",
 	"pipeline":        "id of a pipeline, which is the id of its first job",
 	"parent":          "id of the parent job",
+	"key":             "whose jobs: those with this key, such as a tenant",
 	"current":         "true: only the current run of each kind and subject",
 	"since":           "created since: a time in RFC 3339, or an age such as 90m",
 	"children":        "whether to list children of fan-outs; default: true with any other filter",

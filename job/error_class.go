@@ -105,6 +105,7 @@ type Failure struct {
 	PipelineID int64           `json:"pipeline_id,string"`
 	Kind       string          `json:"kind"`
 	Subject    string          `json:"subject"`
+	Key        string          `json:"key"`   // empty if there is none
 	JSON       json.RawMessage `json:"args"`  // the arguments
 	State      State           `json:"state"` // [Failed] or [Cancelled], unless the job has been retried since
 	Reason     Reason          `json:"reason"`

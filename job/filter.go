@@ -12,6 +12,7 @@ type Filter struct {
 	Kind       string
 	Lane       string
 	Subject    string
+	Key        string
 	Pipeline   int64
 	Parent     int64
 	Children   *bool // whether to include children of fan-outs; see [Filter.WithChildren]
@@ -74,7 +75,7 @@ func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
 
 func (f Filter) asked() map[string]any {
 	asked := map[string]any{}
-	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject, "reason": string(f.Reason),
+	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject, "key": f.Key, "reason": string(f.Reason),
 		"error_class": string(f.ErrorClass), "error_code": f.ErrorCode, "failures": f.Failures} {
 		if value != "" {
 			asked[name] = value

@@ -95,6 +95,7 @@ type Job struct {
 	Kind            string          `json:"kind"`
 	Lane            string          `json:"lane"`
 	Subject         string          `json:"subject"`
+	Key             string          `json:"key"` // empty if there is none
 	State           State           `json:"state"`
 	IsCurrent       bool            `json:"is_current"`
 	Priority        int             `json:"priority"`
@@ -221,7 +222,7 @@ const (
 // Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. A field with its zero
 // value is unset, and the kind's value applies. A step then inherits the lane, priority and submitter of the previous job.
 type Submission struct {
-	Step           // kind, args as JSON, lane, subject and priority
+	Step           // kind, args as JSON, lane, subject, key and priority
 	Delay          time.Duration
 	MaxAttempts    int
 	UniqueKey      string

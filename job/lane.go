@@ -238,6 +238,7 @@ type Slot struct {
 	Kind            string    `json:"kind"`
 	Lane            string    `json:"lane"`
 	Subject         string    `json:"subject"`
+	Key             string    `json:"key"` // empty if there is none
 	Priority        int       `json:"priority"`
 	Attempt         int       `json:"attempt"`
 	Fence           int64     `json:"fence"`

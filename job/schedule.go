@@ -64,6 +64,8 @@ type ScheduleSetting struct {
 	Lane string `json:"lane"`
 	// Subject is the job's subject. It is empty by default.
 	Subject string `json:"subject"`
+	// Key is the job's key, such as a tenant, in at most 200 bytes. It is empty by default.
+	Key string `json:"key"`
 	// Priority is the job's priority, −100 to 100. The default is 10, as for all jobs.
 	Priority int `json:"priority"`
 	// UniqueKey is a key that the job holds while it is active. It is empty by default.
@@ -131,6 +133,7 @@ type ScheduleChange struct {
 	Args       *json.RawMessage `json:"args,omitempty"`
 	Lane       *string          `json:"lane,omitempty"`
 	Subject    *string          `json:"subject,omitempty"`
+	Key        *string          `json:"key,omitempty"`
 	Priority   *int             `json:"priority,omitempty"`
 	UniqueKey  *string          `json:"unique_key,omitempty"`
 	Missed     *Missed          `json:"missed,omitempty"`
@@ -180,6 +183,7 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	take(c.Args, &s.Args)
 	take(c.Lane, &s.Lane)
 	take(c.Subject, &s.Subject)
+	take(c.Key, &s.Key)
 	take(c.Priority, &s.Priority)
 	take(c.UniqueKey, &s.UniqueKey)
 	take(c.Missed, &s.Missed)
@@ -199,6 +203,7 @@ func (c ScheduleChange) Whole() ScheduleChange {
 	orElse(&c.Args, usual.Args)
 	orElse(&c.Lane, usual.Lane)
 	orElse(&c.Subject, usual.Subject)
+	orElse(&c.Key, usual.Key)
 	orElse(&c.Priority, usual.Priority)
 	orElse(&c.UniqueKey, usual.UniqueKey)
 	orElse(&c.Missed, usual.Missed)
@@ -250,6 +255,8 @@ func (s ScheduleSetting) Validate() error {
 	text("kind", s.Kind, MaxKindBytes)
 	text("lane", s.Lane, 100)
 	text("subject", s.Subject, MaxSubjectBytes)
+	text("key", s.Key, MaxJobKeyBytes)
+	complain(s.Key != "*", "key \"*\", which stands for all keys in limits")
 	text("unique key", s.UniqueKey, MaxKeyBytes)
 	complain(len(s.Args) <= MaxArgsBytes, "args of %d bytes, at most %d", len(s.Args), MaxArgsBytes)
 	complain(json.Valid(s.Args), "args are not JSON")

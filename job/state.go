@@ -132,6 +132,7 @@ const (
 	BlockerApproval    BlockerType = "approval"     // it needs approval by an operator
 	BlockerChildren    BlockerType = "children"     // branches of its fan-out are unfinished
 	BlockerSubject     BlockerType = "subject"      // another job with the same kind and subject is running
+	BlockerKey         BlockerType = "key"          // as many jobs of its key as may be are pending or running, in its lane or of its kind
 	BlockerIsolated    BlockerType = "isolated"     // it has crashed pods before, so a pod runs only one such job at a time
 	BlockerDue         BlockerType = "due"          // nothing blocks it: the next claim takes it, unless more urgent jobs are waiting
 	BlockerPaused      BlockerType = "paused"       // the queue is paused: no lane claims jobs
@@ -151,6 +152,7 @@ const (
 var blockerWords = map[BlockerType]string{
 	BlockerScheduled: "not due yet", BlockerRetry: "waiting for its next attempt", BlockerSnoozed: "snoozed by its handler",
 	BlockerApproval: "awaiting approval", BlockerChildren: "waiting for its children", BlockerSubject: "another job is running for the subject",
+	BlockerKey:      "other jobs of its key come first",
 	BlockerIsolated: "pods crashed while running it: each pod runs one such job at a time", BlockerDue: "about to start", BlockerPaused: "the queue is paused",
 	BlockerFrozen: "the queue is frozen for maintenance", BlockerQueue: "the queue is paused or frozen", BlockerDisabled: "the lane is disabled",
 	BlockerDrained: "the lane is drained", BlockerFullLane: "all slots of the lane are in use", BlockerFullPods: "all slots of the pods are in use",

@@ -12,6 +12,7 @@ create table trapeze.schedules (
     args       json not null default '{}',
     lane       text not null default '',             -- empty: the kind's
     subject    text not null default '',
+    key        text not null default '' check (octet_length(key) <= 200),
     priority   smallint not null default 10 check (priority between -100 and 100),
     unique_key text not null default '',
     missed     text not null default 'coalesce' check (missed in ('coalesce', 'catch_up', 'skip')),

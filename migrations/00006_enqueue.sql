@@ -75,8 +75,8 @@ begin
     end if;
     perform trapeze.check_job(what, step ->> 'kind', coalesce(step -> 'args', '{}'), step ->> 'lane', coalesce(step ->> 'subject', ''),
         (step ->> 'priority')::integer);
-    if octet_length(step ->> 'key') > 200 then
-        raise exception 'invalid submission: key of % bytes, at most 200 (%)', octet_length(step ->> 'key'), what using errcode = 'TZ001';
+    if octet_length(step ->> 'key') > 200 or step ->> 'key' = '*' then
+        raise exception 'invalid submission: key of more than 200 bytes, or * (%)', what using errcode = 'TZ001';
     end if;
     if (step ->> 'own')::boolean and coalesce(step ->> 'when', '') = '' and not on_failure then
         raise exception 'invalid submission: % is own, and does not say when', what using errcode = 'TZ001';

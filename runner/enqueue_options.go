@@ -96,11 +96,11 @@ func InSchema(name string) EnqueueOption {
 func Foreign() EnqueueOption { return enqueueOption(func(w *submission) { w.Foreign = true }) }
 
 // Chain declares a pipeline at submission, so its steps need not know about each other. Each step starts after the previous one has
-// succeeded, can read that step's result with [Job.PreviousResult], and inherits its subject and priority. [Step] sets options for a single
+// succeeded, can read that step's result with [Job.PreviousResult], and inherits its subject, key and priority. [Step] sets options for a single
 // step.
 func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
 
-// Step sets the [Subject], [Lane] and [Priority] of a single step of a [Chain]. If an option is set more than once, the outermost value
+// Step sets the [Subject], [Key], [Lane] and [Priority] of a single step of a [Chain]. If an option is set more than once, the outermost value
 // applies.
 func Step(args job.Args, options ...EnqueueOption) job.Args { return step{args, options} }
 

@@ -76,9 +76,9 @@ func TestErasureInAllTables(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := erasable(t, pool)
 	text := `"` + planted + `"`
-	of1 := runner.Subject(planted)
+	of1, key := runner.Subject(planted), runner.Key("key "+planted)
 	submit := func(args job.Args, options ...runner.EnqueueOption) int64 {
-		return enqueue(t, r, args, append(options, of1)...)
+		return enqueue(t, r, args, append(options, of1, key)...)
 	}
 	ctx := job.WithOrigin(t.Context(), job.Origin{Reason: "asked by " + planted})
 

@@ -2,11 +2,14 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -37,6 +40,66 @@ func (p *perKey) add(key string, n int) {
 	}
 	p.now[key] += n
 	p.most[key] = max(p.most[key], p.now[key])
+}
+
+// A job that SQL submits with a key waits for its place. Its next steps have the same key, unless they name another one or none.
+func TestSQLSubmissionOfKey(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := newRunner(t, pool, runner.Options{PollEvery: seldom}, nil)
+	var count perKey
+	runner.HandleRaw(r, "k", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		count.add(j.Key(), 1)
+		defer count.add(j.Key(), -1)
+		return nil, nil
+	}, runner.ConcurrencyPerKey(1))
+	run(t, r)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	var ids []int64
+	for range 5 {
+		made, err := runner.EnqueueSQL(t.Context(), db, runner.Chain(rawArgs("k"), rawArgs("k"), runner.Step(rawArgs("k"), runner.Key("other")),
+			rawArgs("k"), runner.Step(rawArgs("k"), runner.Key(""))), runner.Key("tenant"))
+		is.NoErr(err)
+		ids = append(ids, made.ID)
+	}
+	for _, id := range ids {
+		is.Equal(waitPipeline(t, pool, id), "succeeded")
+		is.Equal(queryOne[string](t, pool, `select string_agg(coalesce(key, ''), ' ' order by step) from trapeze.jobs where pipeline_id = $1`, id), "tenant tenant other other ")
+	}
+	is.Equal(count.most["tenant"], 1)
+	is.Equal(count.most["other"], 1)
+	for _, call := range []string{`key => '*'`, `key => repeat('k', 201)`, `chain => '[{"kind": "k", "key": "*"}]'`} {
+		_, err := pool.Exec(t.Context(), `select trapeze.enqueue(kind => 'k', `+call+`)`)
+		if !strings.Contains(fmt.Sprint(err), "key of more than 200 bytes, or *") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	for _, key := range []string{"*", strings.Repeat("k", 201)} {
+		_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k"), runner.Key(key))
+		is.True(errors.Is(err, job.ErrInvalid))
+	}
+}
+
+// Children of a fan-out and the step after them have their parent's key, unless they name another one.
+func TestKeyOfChildren(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(rawArgs("child"), runner.Step(rawArgs("child"), runner.Key("other")),
+				runner.Chain(runner.Step(rawArgs("child"), runner.Key("")), rawArgs("last"))).Join(rawArgs("join")), nil
+		},
+		"child": succeed, "last": succeed, "join": succeed,
+	})
+	id := enqueue(t, r, rawArgs("k"), runner.Key("tenant"))
+	is.Equal(waitPipeline(t, pool, id), "succeeded")
+	is.Equal(queryOne[string](t, pool, `select string_agg(kind || ':' || coalesce(key, ''), ' ' order by kind, child_no) from trapeze.jobs where pipeline_id = $1`, id),
+		"child:tenant child:other child: join:tenant k:tenant last:")
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.live`), 0)
+	checkHistory(t, pool, r)
 }
 
 // Each way to submit jobs with keys keeps the limit, with polls so rare that nothing but the fast path admits them.

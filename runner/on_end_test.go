@@ -53,7 +53,7 @@ func (e *ends) wait(t *testing.T, id int64) job.End {
 // check waits until the hook has been called once for each finished job in the database, and then compares the calls with the stored rows.
 func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, d.attempt, d.state, d.reason, coalesce(d.error, '') as error,
+	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, coalesce(j.key, ''), d.attempt, d.state, d.reason, coalesce(d.error, '') as error,
 		coalesce(d.error_class, '') as error_class, coalesce(d.error_code, '') as error_code, '' as stack
 		from trapeze.done d join trapeze.jobs j on j.id = d.id order by d.id`)
 	if err != nil {

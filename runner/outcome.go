@@ -51,7 +51,7 @@ type fan struct {
 func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
 // Then ends the job and submits its pipeline's next step in the same commit. The step starts in this process immediately if its lane has a
-// free slot here and no more urgent job is waiting there. The step inherits its parent's subject and priority. It uses its kind's lane, or
+// free slot here and no more urgent job is waiting there. The step inherits its parent's subject, key and priority. It uses its kind's lane, or
 // its parent's lane if the kind has none. Options override all three. A declared chain continues after the step.
 func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	if next == nil {
@@ -80,7 +80,7 @@ func (o *Outcome) WithBackoff() *Outcome {
 // FanOut ends the run, but not the job. While the job waits for its children, it is in the waiting state, holds no slot, lease or
 // goroutine, and its subject is free. The children are inserted in the commit that ends the run. A child can be a [Chain] or can itself fan
 // out; it counts as finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has
-// its parent's priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job
+// its parent's key and priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job
 // that holds the key does its work, and the parent does not wait for it.
 //
 // When the last child has finished, the job ends too, and the step of [Outcome.Join] is inserted in the same commit. Without a join, a

@@ -181,6 +181,9 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	if len(k.OnFailure) > 0 && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q has OnFailure, which a remote worker cannot declare: set it on the jobs, or on the kind in a pod", name))
 	}
+	if k.PerKey > 0 && r.remote != nil {
+		panic(fmt.Sprintf("runner: kind %q has ConcurrencyPerKey, which a remote worker cannot declare: set it on the kind in a pod", name))
+	}
 	if k.InDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// ScheduleOption is an option for a declared schedule or for its jobs. A schedule also accepts the submission options [Subject], [Lane],
-// [Priority], and [Unique] with [WhileActive].
+// ScheduleOption is an option for a declared schedule or for its jobs. A schedule also accepts the submission options [Subject], [Key],
+// [Lane], [Priority], and [Unique] with [WhileActive].
 type ScheduleOption interface{ schedule(d *declaration) }
 
 type scheduleOption func(s *job.ScheduleSetting)
@@ -131,7 +131,7 @@ func (r *Runner) complete(d *declaration) error {
 	if w.Delay != 0 || w.MaxAttempts != nil || w.KindAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.Foreign ||
 		w.failure.args != nil || w.When != job.AfterSuccess || w.schema != "" ||
 		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
-		return fmt.Errorf("%w: its jobs accept only a subject, a lane, a priority and a unique key while active", job.ErrInvalidSchedule)
+		return fmt.Errorf("%w: its jobs accept only a subject, a key, a lane, a priority and a unique key while active", job.ErrInvalidSchedule)
 	}
 	s := &d.Set
 	var err error
@@ -144,6 +144,9 @@ func (r *Runner) complete(d *declaration) error {
 	s.Lane = w.Lane
 	if w.Subject != nil {
 		s.Subject = *w.Subject
+	}
+	if w.Key != nil {
+		s.Key = *w.Key
 	}
 	if w.Priority != nil {
 		s.Priority = *w.Priority

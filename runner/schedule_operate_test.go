@@ -44,16 +44,16 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 		is.Equal(len(list), 1)
 		return list[0]
 	}
-	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
+	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.Key("tenant"), runner.SkipOverlap(), runner.CatchUp(3))
 	s := now()
 	is.True(s.FromCode)
 	is.Equal(s.Words, "at 02:30 every day, Europe/Zurich")
 	is.Equal(s.ScheduleSetting, job.ScheduleSetting{
-		Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "k", Args: json.RawMessage(`{"year":2026}`), Lane: "default", Subject: "all",
+		Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "k", Args: json.RawMessage(`{"year":2026}`), Lane: "default", Subject: "all", Key: "tenant",
 		Priority: job.DefaultPriority, Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip,
 	})
 	changed, audited := s.UpdatedAt, queryOne[int](t, pool, `select count(*) from trapeze.audit`)
-	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
+	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.Key("tenant"), runner.SkipOverlap(), runner.CatchUp(3))
 	is.Equal(now().UpdatedAt, changed) // declaring the same schedule again changes nothing
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.audit`), audited)
 

@@ -26,7 +26,7 @@ type SQL interface {
 const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
 	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
 	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
-	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text)`
+	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text, key => $16::text)`
 
 // EnqueueSQL submits a job in a database/sql transaction, by calling the enqueue function of Trapeze's schema. The job exists if and only
 // if the transaction commits, and the commit notifies the listening pods. EnqueueSQL needs no [Runner] and no privilege other than
@@ -51,7 +51,7 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	propagation.TraceContext{}.Inject(ctx, trace)
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(enqueueSQL, schema), w.Kind, string(w.Args), orNull(w.Lane), w.Subject, digits(w.Priority),
 		delay, orNull(w.IdempotencyKey), w.UniqueKey, w.UniqueWhile, digits(w.MaxAttempts), orNull(string(w.Plan)), orNull(w.Submitter),
-		orNull(w.Pipeline), approval, orNull(trace["traceparent"]))
+		orNull(w.Pipeline), approval, orNull(trace["traceparent"]), w.Key)
 	if err != nil {
 		return s, work.SQLError(err)
 	}

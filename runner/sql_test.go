@@ -140,11 +140,12 @@ const (
 		"run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, idempotency_key text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, " +
 		"unique_while text DEFAULT 'active'::text, max_attempts integer DEFAULT NULL::integer, chain json DEFAULT NULL::json, on_failure json DEFAULT NULL::json, " +
 		"submitter text DEFAULT NULL::text, pipeline text DEFAULT NULL::text, needs_approval boolean DEFAULT false, traceparent text DEFAULT NULL::text, " +
+		"key text DEFAULT NULL::text, " +
 		"OUT id bigint, OUT pipeline_id bigint, OUT state text, OUT duplicate boolean"
 	enqueueCall = `select id, pipeline_id, state, duplicate from trapeze.enqueue(kind => 'k', args => '{"a":1}', lane => 'default', subject => 's', priority => 3,
-		run_at => now(), idempotency_key => 'i', unique_key => 'u', unique_while => 'pending', max_attempts => 2, chain => '[{"kind":"a","args":1,"lane":"default","subject":"t","priority":1}]',
+		run_at => now(), idempotency_key => 'i', unique_key => 'u', unique_while => 'pending', max_attempts => 2, chain => '[{"kind":"a","args":1,"lane":"default","subject":"t","key":"other","priority":1}]',
 		on_failure => '[{"kind":"b","when":"failed_or_cancelled"}]', submitter => 'ann', pipeline => 'p', needs_approval => false,
-		traceparent => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')`
+		traceparent => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', key => 'tenant')`
 )
 
 func TestSQLEnqueueFunctionSignature(t *testing.T) {

@@ -104,7 +104,7 @@ func parseSince(since string, now time.Time) (time.Time, error) {
 
 // jobFilter parses the filters of the job list.
 func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
-	s = job.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
+	s = job.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Key: f.Get("key"), Limit: perPage}
 	if s.Cursor, err = f.begins(); err != nil {
 		return s, err
 	}
@@ -227,7 +227,7 @@ func (f filters) command(states []job.State) (body, words string) {
 		}
 		fields["state"], said = states, append(said, strings.Join(names, " or "))
 	}
-	for _, name := range []string{"kind", "lane", "subject", "pipeline", "parent", "reason", "error_class", "error_code", "since"} {
+	for _, name := range []string{"kind", "lane", "subject", "key", "pipeline", "parent", "reason", "error_class", "error_code", "since"} {
 		if value := f.Get(name); value != "" && (name != "since" || value != "all") {
 			fields[name], said = value, append(said, strings.ReplaceAll(name, "_", " ")+" "+short(mostWords, value))
 		}

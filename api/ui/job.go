@@ -189,6 +189,7 @@ type submission struct {
 	Kind     string
 	Lane     string
 	Subject  string
+	Key      string
 	Priority *int
 	Args     string    // the arguments of the template, or {}
 	Like     int64     // the ID of the template, or 0 if there is none
@@ -210,7 +211,7 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 	if like != nil {
 		show.Kind, show.Like = like.Kind, like.ID
 		if r.URL.Query().Get("like") != "" { // copy this particular job, not just its kind
-			show.Lane, show.Subject, show.Priority = like.Lane, like.Subject, &like.Priority
+			show.Lane, show.Subject, show.Key, show.Priority = like.Lane, like.Subject, like.Key, &like.Priority
 		}
 		if show.Hidden = !p.CanFor(access.JobsArgs, like.Submitter); !show.Hidden {
 			shown, err := rd.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits the access

@@ -163,6 +163,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	line("args", text.Short(omitEmptyArgs(s.Args), 2000))
 	line("lane", s.Lane)
 	line("subject", s.Subject)
+	line("key", s.Key)
 	line("priority", strconv.Itoa(s.Priority))
 	line("unique key", s.UniqueKey)
 	line("if missed", missedWords(s.ScheduleSetting))
@@ -387,9 +388,9 @@ func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
 
 // scheduleFlags holds the flags of `cron set`.
 type scheduleFlags struct {
-	args, zone, lane, subject, unique, missed, overlap string
-	priority, catchUp                                  int
-	dry                                                bool
+	args, zone, lane, subject, key, unique, missed, overlap string
+	priority, catchUp                                       int
+	dry                                                     bool
 }
 
 func newCronSetCommand() *cobra.Command {
@@ -449,6 +450,7 @@ skip (no). The kind may be unknown; the schedule fires once a pod has its handle
 	f.StringVar(&s.zone, "zone", usual.Zone, "time zone of the expression, by its IANA name")
 	f.StringVar(&s.lane, "lane", "", "lane of the job (default: its kind's)")
 	f.StringVar(&s.subject, "subject", "", "subject of the job: one job per kind and subject runs at a time")
+	f.StringVar(&s.key, "key", "", "key of the job: whose job it is, such as a tenant")
 	f.IntVar(&s.priority, "priority", usual.Priority, "priority, -100 to 100, higher first")
 	f.StringVar(&s.unique, "unique", "", "unique key: no job is submitted while an earlier one holds it")
 	f.StringVar(&s.missed, "missed", string(usual.Missed), "missed occurrences: coalesce, catch_up or skip")
@@ -476,6 +478,7 @@ func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleCh
 	given("zone", func() { change.Zone = &s.zone })
 	given("lane", func() { change.Lane = &s.lane })
 	given("subject", func() { change.Subject = &s.subject })
+	given("key", func() { change.Key = &s.key })
 	given("priority", func() { change.Priority = &s.priority })
 	given("unique", func() { change.UniqueKey = &s.unique })
 	given("missed", func() { change.Missed = &missed })

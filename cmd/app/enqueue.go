@@ -21,7 +21,7 @@ import (
 
 // enqueueFlags holds the flags of enqueue.
 type enqueueFlags struct {
-	args, chain, subject, lane, key, while, idempotencyKey string
+	args, chain, subject, key, lane, unique, while, idempotencyKey string
 
 	priority, maxAttempts int
 	delay                 time.Duration
@@ -34,7 +34,7 @@ func newEnqueueCommand() *cobra.Command {
 		Use:   "enqueue KIND",
 		Short: "Submit a job, or a pipeline, and print its id",
 		Long: `Submit a job and print its id. Any kind is accepted: a pod that has its handler runs the job. If no live pod has one, a warning
-appears on stderr. --chain sets the steps that follow, as a JSON array of {"kind","args","lane","subject","priority"}. A step
+appears on stderr. --chain sets the steps that follow, as a JSON array of {"kind","args","lane","subject","key","priority"}. A step
 inherits omitted fields from the previous step. --wait follows the job and its next steps to the end, and shows why a job waits:
 exit code 0 when the last one succeeded, 1 otherwise.
 
@@ -51,11 +51,12 @@ server does not create a second job.`,
 	f := c.Flags()
 	f.StringVar(&e.args, "args", "", "arguments: JSON, @file, or - for stdin (default {})")
 	f.StringVar(&e.subject, "subject", "", "subject: one job per kind and subject runs at a time")
+	f.StringVar(&e.key, "key", "", "key: whose job it is, such as a tenant; jobs of different keys share a lane fairly")
 	f.StringVar(&e.lane, "lane", "", "lane (default: its kind's)")
 	f.IntVar(&e.priority, "priority", job.DefaultPriority, "priority, -100 to 100, higher first")
 	f.DurationVar(&e.delay, "delay", 0, "delay before the job is due, such as 90s")
 	f.IntVar(&e.maxAttempts, "max-attempts", 0, "maximum number of attempts (default: its kind's)")
-	f.StringVar(&e.key, "unique", "", "unique key: while a job holds it, return that job instead")
+	f.StringVar(&e.unique, "unique", "", "unique key: while a job holds it, return that job instead")
 	f.StringVar(&e.while, "unique-while", "", "states in which the job holds its unique key: pending (default) or active")
 	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "safe retry: the same key returns the same job")
 	f.StringVar(&e.chain, "chain", "", "next steps: a JSON array, or @file")
@@ -127,17 +128,20 @@ func warnUnhandled(ctx context.Context, c *cobra.Command, at *cli.Client, id int
 // submission returns the submission described by the flags.
 func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
-		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
+		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.unique, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
 	}
 	if kind == "" {
 		return s, cli.Usage("the kind is empty")
 	}
-	if e.while != "" && e.key == "" {
+	if e.while != "" && e.unique == "" {
 		return s, cli.Usage("--unique-while needs --unique KEY")
 	}
 	changed := c.Flags().Changed
 	if changed("subject") {
 		s.Subject = &e.subject
+	}
+	if changed("key") {
+		s.Key = &e.key
 	}
 	if changed("priority") {
 		s.Priority = &e.priority

@@ -51,9 +51,9 @@ func newJobsCommand() *cobra.Command {
 			return onClient(c, func(at *cli.Client) error {
 				now := time.Now()
 				jobs := cli.ListAll[job.Job](c.Context(), at, "/jobs", "jobs", query)
-				return cli.List(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
+				return cli.List(c, "ID KIND LANE SUBJECT KEY STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
 					return []string{
-						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
+						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), text.Short(j.Key, 20), string(j.State), strconv.Itoa(j.Priority),
 						strconv.Itoa(j.Attempt), text.Ago(&j.CreatedAt, now), text.Short(remark(j), 60),
 					}
 				})
@@ -184,6 +184,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	line("progress", cli.Progress(j.Progress))
 	line("lane", j.Lane)
 	line("subject", j.Subject)
+	line("key", j.Key)
 	line("priority", strconv.Itoa(j.Priority))
 	line("attempt", attempts)
 	if j.Crashes > 0 {
@@ -223,6 +224,7 @@ func (s *jobFlags) flags(c *cobra.Command) {
 	f.StringVar(&to.Kind, "kind", "", "only this kind")
 	f.StringVar(&to.Lane, "lane", "", "only this lane")
 	f.StringVar(&to.Subject, "subject", "", "only this subject")
+	f.StringVar(&to.Key, "key", "", "only jobs with this key, such as a tenant")
 	f.StringVar(&to.Pipeline, "pipeline", "", "only this pipeline")
 	f.StringVar(&to.Parent, "parent", "", "only jobs that follow this job")
 	f.StringVar(&to.Since, "since", "", "only those created since a time such as 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
@@ -236,7 +238,7 @@ func (s *jobFlags) flags(c *cobra.Command) {
 // any reports whether at least one flag restricts the selection.
 func (s *jobFlags) any() bool {
 	f := s.Filter
-	return len(f.State) > 0 || f.Kind+f.Lane+f.Subject+f.Pipeline+f.Parent+f.Since+f.Reason+f.ErrorClass+f.ErrorCode+s.failures != ""
+	return len(f.State) > 0 || f.Kind+f.Lane+f.Subject+f.Key+f.Pipeline+f.Parent+f.Since+f.Reason+f.ErrorClass+f.ErrorCode+s.failures != ""
 }
 
 // selection returns the body of a bulk command for the flags.
@@ -272,7 +274,7 @@ func (s *jobFlags) query() (url.Values, error) {
 			return nil, cli.Usage("--children %w", err)
 		}
 	}
-	return cli.QueryOf("state", strings.Join(f.State, ","), "kind", f.Kind, "lane", f.Lane, "subject", f.Subject, "pipeline", f.Pipeline, "parent", f.Parent,
+	return cli.QueryOf("state", strings.Join(f.State, ","), "kind", f.Kind, "lane", f.Lane, "subject", f.Subject, "key", f.Key, "pipeline", f.Pipeline, "parent", f.Parent,
 		"since", f.Since, "children", s.children, "reason", f.Reason, "error_class", f.ErrorClass, "error_code", f.ErrorCode), checkSince(f.Since)
 }
 

@@ -45,7 +45,7 @@ func aJob() job.Job {
 	started, done, total := noon.Add(-90*time.Second), int64(30), int64(120)
 	limit, message, podID := 3, "rows\x1b[31m", "79e1bf4c-8247-44ef-b442-9ddb90e322f0"
 	return job.Job{
-		ID: 4711, Kind: "csv_ingest", Lane: "default", Subject: "travel/2025", State: job.Running, IsCurrent: true, Priority: 10,
+		ID: 4711, Kind: "csv_ingest", Lane: "default", Subject: "travel/2025", Key: "tenant-42", State: job.Running, IsCurrent: true, Priority: 10,
 		Attempt: 1, MaxAttempts: &limit, Fence: 2, Epoch: 1, Pod: &podID, PipelineID: 4711, Args: json.RawMessage(`{"file":"flights.csv"}`),
 		Progress: &job.Progress{Done: &done, Total: &total, Message: &message}, Submitter: "ana", CreatedAt: noon.Add(-2 * time.Minute),
 		StartedAt: &started,
@@ -86,7 +86,7 @@ func TestPsShowsSlotsAndLanes(t *testing.T) {
 		j := aJob()
 		return printPs(c, job.Fleet{
 			Queue: job.QueueState{Frozen: true},
-			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Priority: j.Priority, Attempt: j.Attempt,
+			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Key: j.Key, Priority: j.Priority, Attempt: j.Attempt,
 				Boot: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
 			Lanes: []job.LaneUse{
 				{Name: "default", Enabled: true, Running: 1},

@@ -73,11 +73,11 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), text.Short(j.Key, 20), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
 			text.Ago(&j.Since, now), strconv.Itoa(j.Attempt), text.Short(remarkOfSlot(j), 60),
 		})
 	}
-	if err := cli.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
+	if err := cli.Table(c, "JOB KIND LANE SUBJECT KEY PRI POD SINCE TRY PROGRESS", rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)

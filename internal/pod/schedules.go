@@ -79,6 +79,9 @@ func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 		return nil, err
 	}
 	w := &work.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
+	if s.Key != "" {
+		w.Key = &s.Key
+	}
 	if s.UniqueKey != "" {
 		while := work.WhileActive
 		w.UniqueKey, w.UniqueWhile = &s.UniqueKey, &while

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 func keyed(key string) func(*store.NewJob) { return func(n *store.NewJob) { n.Key = key } }
@@ -112,6 +114,46 @@ func TestNextStepKeepsPlaces(t *testing.T) {
 	ended, ok = w.end(podID, store.Ending{ID: second.ID, Fence: second.Fence, State: "succeeded", Outcome: "ok", Reason: "ok", Next: &next, InLine: true})
 	w.is.True(ok && !ended.ChildRunning)
 	w.is.Equal(len(w.places("a"))+len(w.places("b")), 2) // admitted as missed jobs
+}
+
+// The reason why a job of a key waits names the limit or window that binds, and the jobs that hold the places.
+func TestKeyBlockers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a") // 8 slots: the window is 32
+	w.exec(`insert into trapeze.kinds (kind, per_key) values ('j', 1)`)
+	says := func(id int64) string {
+		t.Helper()
+		list, err := view.Blockers(w.ctx(), w.Store, id, nil)
+		w.is.NoErr(err)
+		w.is.Equal(len(list), 1)
+		w.is.Equal(list[0].Why, job.BlockerKey)
+		return list[0].Says
+	}
+	var many []func(*store.NewJob)
+	for range 34 {
+		many = append(many, keyed("big"))
+	}
+	ids := w.put(many...)
+	w.is.Equal(says(ids[33]), `the key "big" has a free place in the lane "default": the next poll admits the job`)
+	w.is.Equal(w.admitKeys("big"), 32)
+	w.is.Equal(says(ids[33]), `32 jobs of the key "big" are pending or running in the lane "default": the window, which leaves room for other keys, is 32`)
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 2)`)
+	w.is.Equal(says(ids[33]), `32 jobs of the key "big" are pending or running in the lane "default": the limit is 2`)
+	of := func(n *store.NewJob) { n.Key, n.Kind = "a", "j" }
+	limited := w.put(of, of)
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.exec(`update trapeze.pods set kinds = array['k', 'j']`)
+	w.is.Equal(says(limited[1]), `1 job of the key "a" and the kind "j" is pending or running: the limit is 1`)
+	due, _, err := view.BoardWaiting(w.ctx(), w.Store, 100, 100, 100)
+	w.is.NoErr(err)
+	waits := map[string]int{}
+	for _, g := range due {
+		if g.Why == "key" {
+			waits[g.Kind+" "+g.Key] = g.Jobs
+		}
+	}
+	w.is.Equal(waits, map[string]int{"k big": 2, "j a": 1})
 }
 
 // A job with a subject and a key needs both the guard and a place.

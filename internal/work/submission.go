@@ -153,7 +153,7 @@ func (w *Submission) Steps() ([]Step, error) {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
 	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
-		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a lane and a priority", job.ErrInvalid, w.Kind)
+		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a key, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When}
 	return append([]Step{{Step: s, Foreign: w.Foreign}}, w.Planned...), nil

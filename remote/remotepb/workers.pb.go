@@ -495,7 +495,9 @@ type Assignment struct {
 	// When the job was submitted.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The principal that submitted the job.
-	Submitter     string `protobuf:"bytes,23,opt,name=submitter,proto3" json:"submitter,omitempty"`
+	Submitter string `protobuf:"bytes,23,opt,name=submitter,proto3" json:"submitter,omitempty"`
+	// Whose job it is, or empty if there is no key.
+	Key           string `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +689,13 @@ func (x *Assignment) GetCreatedAt() *timestamppb.Timestamp {
 func (x *Assignment) GetSubmitter() string {
 	if x != nil {
 		return x.Submitter
+	}
+	return ""
+}
+
+func (x *Assignment) GetKey() string {
+	if x != nil {
+		return x.Key
 	}
 	return ""
 }
@@ -1415,7 +1424,9 @@ type Step struct {
 	// for a join that runs even if no branch has succeeded.
 	When string `protobuf:"bytes,12,opt,name=when,proto3" json:"when,omitempty"`
 	// The step runs only after a failure of the step before it in the plan.
-	Own           bool `protobuf:"varint,13,opt,name=own,proto3" json:"own,omitempty"`
+	Own bool `protobuf:"varint,13,opt,name=own,proto3" json:"own,omitempty"`
+	// The key: whose job it is. Empty means no key. If it is not set, the parent's.
+	Key           *string `protobuf:"bytes,14,opt,name=key,proto3,oneof" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1539,6 +1550,13 @@ func (x *Step) GetOwn() bool {
 		return x.Own
 	}
 	return false
+}
+
+func (x *Step) GetKey() string {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return ""
 }
 
 // Snooze postpones the job: it waits and runs again, and no attempt is used up.
@@ -2540,7 +2558,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"staleAfter\"i\n" +
 	"\aBackoff\x12/\n" +
 	"\x05first\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05first\x12-\n" +
-	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xde\x05\n" +
+	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xf0\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2571,7 +2589,8 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\fmax_attempts\x18\x15 \x01(\x05R\vmaxAttempts\x129\n" +
 	"\n" +
 	"created_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1c\n" +
-	"\tsubmitter\x18\x17 \x01(\tR\tsubmitter\"~\n" +
+	"\tsubmitter\x18\x17 \x01(\tR\tsubmitter\x12\x10\n" +
+	"\x03key\x18\x18 \x01(\tR\x03key\"~\n" +
 	"\aRunning\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x03R\x05fence\x12\x14\n" +
@@ -2645,7 +2664,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\fR\x06result\x12\x18\n" +
 	"\awarning\x18\x06 \x01(\bR\awarning\x12\x1b\n" +
 	"\tend_chain\x18\a \x01(\bR\bendChain\x12$\n" +
-	"\x04undo\x18\b \x03(\v2\x10.trapeze.v1.StepR\x04undo\"\x97\x03\n" +
+	"\x04undo\x18\b \x03(\v2\x10.trapeze.v1.StepR\x04undo\"\xb6\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04args\x18\x02 \x01(\fR\x04args\x12\x1d\n" +
@@ -2661,10 +2680,12 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	" \x01(\bR\aforeign\x12$\n" +
 	"\x04rest\x18\v \x03(\v2\x10.trapeze.v1.StepR\x04rest\x12\x12\n" +
 	"\x04when\x18\f \x01(\tR\x04when\x12\x10\n" +
-	"\x03own\x18\r \x01(\bR\x03ownB\n" +
+	"\x03own\x18\r \x01(\bR\x03own\x12\x15\n" +
+	"\x03key\x18\x0e \x01(\tH\x02R\x03key\x88\x01\x01B\n" +
 	"\n" +
 	"\b_subjectB\v\n" +
-	"\t_priority\"c\n" +
+	"\t_priorityB\x06\n" +
+	"\x04_key\"c\n" +
 	"\x06Snooze\x12-\n" +
 	"\x04wait\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x18\n" +

@@ -194,7 +194,7 @@ func kind(k *remotepb.Kind) engine.RemoteKind {
 // #nosec G115 -- small numbers that came from columns of 32 bits
 func assignment(a engine.Assignment) *remotepb.Assignment {
 	m := &remotepb.Assignment{
-		JobId: a.ID, Fence: a.Fence, Attempt: int32(a.Attempt), Kind: a.Kind, Args: a.Args, Lane: a.Lane, Subject: a.Subject, Token: a.Token,
+		JobId: a.ID, Fence: a.Fence, Attempt: int32(a.Attempt), Kind: a.Kind, Args: a.Args, Lane: a.Lane, Subject: a.Subject, Key: a.Key, Token: a.Token,
 		Priority: int32(a.Priority), Crashes: int32(a.Crashes), PipelineId: a.PipelineID, Step: int32(a.Step),
 		ClaimedAt: timestamppb.New(a.ClaimedAt), Path: a.Path, Checkpoint: a.Checkpoint, Snoozes: int32(a.Snoozes), Traceparent: a.Trace,
 		MaxAttempts: int32(a.AttemptLimit), CreatedAt: timestamppb.New(a.CreatedAt), Submitter: a.Submitter,

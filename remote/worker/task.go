@@ -214,7 +214,7 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 func assignment(m *remotepb.Assignment) engine.Assignment {
 	a := engine.Assignment{Token: m.GetToken(), AttemptLimit: int(m.GetMaxAttempts())}
 	a.ID, a.Fence, a.PipelineID, a.Step = m.GetJobId(), m.GetFence(), m.GetPipelineId(), int(m.GetStep())
-	a.Kind, a.Lane, a.Subject, a.Args, a.Priority = m.GetKind(), m.GetLane(), m.GetSubject(), m.GetArgs(), int(m.GetPriority())
+	a.Kind, a.Lane, a.Subject, a.Key, a.Args, a.Priority = m.GetKind(), m.GetLane(), m.GetSubject(), m.GetKey(), m.GetArgs(), int(m.GetPriority())
 	a.Attempt, a.Crashes, a.Snoozes, a.Checkpoint = int(m.GetAttempt()), int(m.GetCrashes()), int(m.GetSnoozes()), m.GetCheckpoint()
 	a.ClaimedAt, a.Path, a.Trace, a.Submitter = m.GetClaimedAt().AsTime(), m.GetPath(), m.GetTraceparent(), m.GetSubmitter()
 	if id := m.GetParentId(); id != 0 {

@@ -90,7 +90,7 @@ func (h *Harness) fireDue(ctx context.Context) error {
 // moments lists the timestamp columns that affect future events. The history in done and job_events is not changed.
 var moments = map[string][]string{
 	"jobs":            {"created_at", "erased_at"},
-	"live":            {"ready_at", "claimed_at", "started_at"},
+	"live":            {"ready_at", "due_at", "claimed_at", "started_at"},
 	"parked":          {"run_after", "started_at"},
 	"submissions":     {"created_at"},
 	"job_progress":    {"updated_at"},

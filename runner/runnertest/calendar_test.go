@@ -30,7 +30,7 @@ func TestHarnessScheduleAfterClockAdvance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
-	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "0 9 * * *", runner.Zone("Asia/Tokyo"), runner.Subject("daily")))
+	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "0 9 * * *", runner.Zone("Asia/Tokyo"), runner.Subject("daily"), runner.Key("tenant")))
 	h.RunUntilIdle()
 	is.Equal(calls.Load(), int64(0)) // nothing fires until the clock is advanced
 	for day := 1; day <= 3; day++ {
@@ -40,6 +40,7 @@ func TestHarnessScheduleAfterClockAdvance(t *testing.T) {
 	}
 	fired := h.RequireEnqueued(first{})
 	is.Equal(fired.Subject, "daily")
+	is.Equal(fired.Key, "tenant")
 	fires, err := h.Runner().Admin().ScheduleFires(t.Context(), "regular", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 3)

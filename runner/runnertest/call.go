@@ -26,9 +26,10 @@ import (
 type Claim struct {
 	ID, PipelineID   int64 // ID defaults to 1, PipelineID to ID
 	Lane, Subject    string
-	Priority         *int // default 10
-	Attempt          int  // default 1
-	MaxAttempts      int  // default 5
+	Key              string // see runner.Key
+	Priority         *int   // default 10
+	Attempt          int    // default 1
+	MaxAttempts      int    // default 5
 	Crashes, Snoozes int
 	Step             int
 	Fence            int64     // default 1
@@ -312,7 +313,7 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: c.Boot}
 	j := &work.Job{Pod: c.PodName, Writer: w, MaxAttempts: c.MaxAttempts, Lease: lease, Claimed: &store.Claimed{
 		ID: c.ID, Lane: c.Lane, Priority: priority, Fence: c.Fence, Attempt: c.Attempt, Crashes: c.Crashes, Snoozes: c.Snoozes, ClaimedAt: c.ClaimedAt,
-		Path: "poll", Definition: store.Definition{Kind: kind, Subject: c.Subject, Args: args, PipelineID: c.PipelineID, Step: c.Step,
+		Path: "poll", Definition: store.Definition{Kind: kind, Subject: c.Subject, Key: c.Key, Args: args, PipelineID: c.PipelineID, Step: c.Step,
 			Submitter: c.SubmittedBy, CreatedAt: c.CreatedAt},
 	}}
 	var err error

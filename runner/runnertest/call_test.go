@@ -147,12 +147,13 @@ func valueOf[T any](p *T) (v T) {
 func TestCallReturnsWhatFollows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	run := runnertest.Call(t, returns(runner.Then(last{step{Name: "b"}}, runner.Delay(time.Hour), runner.Subject("s")).Result("r").Warning(), nil), step{})
+	run := runnertest.Call(t, returns(runner.Then(last{step{Name: "b"}}, runner.Delay(time.Hour), runner.Subject("s"), runner.Key("k")).Result("r").Warning(), nil), step{})
 	run.RequireState(job.Succeeded)
 	is.Equal(run.Next.Kind, "last")
 	is.Equal(string(run.Next.Args), `{"Name":"b"}`)
 	is.Equal(run.Next.Delay, time.Hour)
 	is.Equal(*run.Next.Subject, "s")
+	is.Equal(*run.Next.Key, "k")
 	is.True(!run.Next.Foreign) // Foreign is reported as the handler set it
 	is.Equal(string(run.Result), `"r"`)
 	is.Equal(run.Status, job.Warning)
@@ -299,7 +300,7 @@ func TestCallFailureMessages(t *testing.T) {
 
 // full is a claim in which every field has a distinct value.
 var full = claim{
-	ID: 7, PipelineID: 6, Lane: "money", Subject: "order 7", Priority: new(3), Attempt: 2, MaxAttempts: 4, Crashes: 1, Snoozes: 9, Step: 5, Fence: 8,
+	ID: 7, PipelineID: 6, Lane: "money", Subject: "order 7", Key: "tenant", Priority: new(3), Attempt: 2, MaxAttempts: 4, Crashes: 1, Snoozes: 9, Step: 5, Fence: 8,
 	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", Boot: "pod id", PodName: "pod", Token: "secret",
 	PreviousResult: map[string]int{"n": 1}, Branches: []job.Branch{{JSON: json.RawMessage(`1`)}, {State: job.Failed}}, Checkpoint: "half",
 	Failure: &job.Failure{JobID: 3, Kind: "ship"}, Context: context.Background(),
@@ -315,14 +316,14 @@ func TestJobMethodsWithoutDatabase(t *testing.T) {
 		}
 	}
 	given := map[string]any{
-		"ID": int64(7), "Kind": "step", "Lane": "money", "Subject": "order 7", "Priority": 3, "Attempt": 2, "MaxAttempts": 4, "Crashes": 1, "Fence": int64(8),
+		"ID": int64(7), "Kind": "step", "Lane": "money", "Subject": "order 7", "Key": "tenant", "Priority": 3, "Attempt": 2, "MaxAttempts": 4, "Crashes": 1, "Fence": int64(8),
 		"Boot": "pod id", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
 		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": `"half" true`, "Progress": nil, "Message": nil, "Emit": nil, "Token": "secret",
 		"Failure": job.Failure{JobID: 3, Kind: "ship"},
 	}
 	empty := map[string]any{
-		"ID": int64(1), "Kind": "step", "Lane": "default", "Subject": "", "Priority": 10, "Attempt": 1, "MaxAttempts": 5, "Crashes": 0, "Fence": int64(1),
+		"ID": int64(1), "Kind": "step", "Lane": "default", "Subject": "", "Key": "", "Priority": 10, "Attempt": 1, "MaxAttempts": 5, "Crashes": 0, "Fence": int64(1),
 		"Boot": "runnertest", "PodName": "runnertest", "Snoozes": 0, "PipelineID": int64(1), "Step": 0, "CreatedAt": "now", "SubmittedBy": "",
 		"ClaimedAt": "now", "Path": "poll", "PreviousResult": "error", "Branches": "error", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": " false", "Progress": nil, "Message": nil, "Emit": nil, "Token": "token",

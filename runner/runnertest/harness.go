@@ -318,14 +318,19 @@ func valueOf(raw json.RawMessage) (v any) {
 }
 
 // leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that are allowed to start, and waiting jobs that
-// need to be settled. $1 lists the kinds with a handler here. The query omits jobs that cannot start because their lane is disabled,
-// drained or without slots, or because the queue is paused or frozen.
+// need to be settled. A job with a key is due while no other job of the key is pending or running, because a place is then free. $1 lists
+// the kinds with a handler here. The query omits jobs that cannot start because their lane is disabled, drained or without slots, or
+// because the queue is paused or frozen.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.id = l.pod), '') else '' end as pod
 from trapeze.live l join trapeze.lanes n on n.name = l.lane
-where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
-	and not (select paused or frozen from trapeze.queue_state)
+where l.state = 'running' or l.kind = any($1::text[]) and ` + opens + `
+union all
+select p.id, p.kind, 'due, but not yet admitted', p.attempt, p.crashes, '' from trapeze.parked p join trapeze.lanes n on n.name = p.lane
+where p.why in ('subject', 'key') and p.key is not null and p.kind = any($1) and ` + opens + `
+	and not exists (select from trapeze.live l where l.key = p.key and (l.lane = p.lane or l.kind = p.kind))
+	and not exists (select from trapeze.subjects c where c.kind = p.kind and c.subject = p.subject and c.state = 'held')
 union all
 select id, kind, 'due, but not yet in its lane', attempt, crashes, '' from trapeze.parked
 where why in ('scheduled', 'retry', 'snooze') and run_after <= now()
@@ -333,6 +338,10 @@ union all
 select f.id, j.kind, 'waiting, although its branches have ended or failed', 0, 0, '' from trapeze.fan_outs f join trapeze.jobs j using (id)
 where (f.open = 0) <> f.ended or f.fail_fast and f.failed > 0 and not f.ended
 order by id limit 11`
+
+// opens is the condition that jobs of lane n may start.
+const opens = `n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
+	and not (select paused or frozen from trapeze.queue_state)`
 
 // left is a job that keeps the harness from being idle.
 type left struct {

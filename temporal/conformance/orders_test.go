@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -79,6 +80,39 @@ var orders = []testCase{
 		for _, id := range ids {
 			w.Equal(w.ended(id).State, job.Succeeded)
 		}
+	}},
+	{name: "a limit per key limits its running jobs", run: func(w *world) {
+		pgtest.Exec(w.T, w.pool, `insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 1)`)
+		var running atomic.Int64
+		hold, open := podtest.Latch(w.T)
+		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Key() != "tenant" {
+				return nil, fmt.Errorf("a job of the key %q", j.Key())
+			}
+			if running.Add(1) > 1 {
+				return nil, errors.New("two jobs of a key run")
+			}
+			defer running.Add(-1)
+			<-hold
+			if j.Step() == 0 {
+				return runner.Then(of("a")), nil
+			}
+			return nil, nil
+		})
+		w.start()
+		var ids []int64
+		for range 4 {
+			ids = append(ids, w.enqueue(of("a"), runner.Key("tenant")))
+		}
+		w.inState(ids[0], job.Running)
+		w.blocked(ids[3], job.BlockerKey)
+		open()
+		for _, id := range ids {
+			w.Equal(w.ended(id).State, job.Succeeded)
+		}
+		w.wait("all steps have succeeded", func() bool {
+			return pgtest.QueryOne[int](w.T, w.pool, `select count(*) from trapeze.job where key = 'tenant' and state = 'succeeded'`) == 8
+		})
 	}},
 	{name: "different subjects run concurrently", run: func(w *world) {
 		var running atomic.Int64

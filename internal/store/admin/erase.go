@@ -71,7 +71,7 @@ select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_
 // unique_keys_of_job, subjects_by_subject; one pass over submissions, which holds only one day of rows.
 const eraseSQL = `
 with erased as (
-	update trapeze.jobs set args = '{}', planned = null, subject = '', unique_key = null, traceparent = null, erased_at = now()
+	update trapeze.jobs set args = '{}', planned = null, subject = '', key = null, unique_key = null, traceparent = null, erased_at = now()
 	where id = any($1::bigint[])
 ), ends as (
 	update trapeze.done set result = null, error = case when error is not null then 'erased' end, error_code = null, undo = null,

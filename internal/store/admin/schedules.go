@@ -19,7 +19,7 @@ import (
 
 // settingColumns lists the columns that hold a schedule's settings, and scheduleColumns lists all columns.
 const (
-	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
+	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.key, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
@@ -146,20 +146,20 @@ func nowIn(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 const (
 	// createScheduleSQL creates a schedule unless its name is taken. Plan: one insert.
 	createScheduleSQL = `
-insert into trapeze.schedules (name, expression, zone, kind, args, lane, subject, priority, unique_key, missed, catch_up, overlap, paused, declared)
-values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json)
+insert into trapeze.schedules (name, expression, zone, kind, args, lane, subject, key, priority, unique_key, missed, catch_up, overlap, paused, declared)
+values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::text::json)
 on conflict (name) do nothing`
 	// setScheduleSQL changes a schedule whose row is locked. If its times change, the schedule must be replanned. Plan: primary key lookup.
 	setScheduleSQL = `
-update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::text::json, lane = $6, subject = $7, priority = $8,
-	unique_key = $9, missed = $10, catch_up = $11, overlap = $12, paused = $13, declared = $14::text::json, removed = $15,
+update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::text::json, lane = $6, subject = $7, key = $8, priority = $9,
+	unique_key = $10, missed = $11, catch_up = $12, overlap = $13, paused = $14, declared = $15::text::json, removed = $16,
 	updated_at = clock_timestamp()
 where name = $1`
 	// deleteScheduleSQL deletes a schedule. Its occurrences are kept for the usual retention period. Plan: primary key lookup.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
 	// removeScheduleSQL marks a declared schedule as removed, because the program would otherwise recreate it, and clears its data. If an
 	// operator sets the schedule again, it starts from the declared settings. Plan: primary key lookup.
-	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
+	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', key = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
 	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key lookup.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
 )
@@ -170,7 +170,7 @@ type Plan func(s job.ScheduleSetting, anchor time.Time) (time.Time, error)
 
 // values returns a setting as the arguments of createScheduleSQL and setScheduleSQL.
 func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any {
-	return []any{name, s.Expression, s.Zone, s.Kind, string(s.Args), s.Lane, s.Subject, s.Priority, s.UniqueKey, string(s.Missed), s.CatchUp,
+	return []any{name, s.Expression, s.Zone, s.Kind, string(s.Args), s.Lane, s.Subject, s.Key, s.Priority, s.UniqueKey, string(s.Missed), s.CatchUp,
 		string(s.Overlap), s.Paused, store.Some(string(declared))}
 }
 

@@ -14,16 +14,17 @@ import (
 )
 
 // standingSQL reads everything that may keep a waiting job from running: the job's row, its lane, the queue state and the pods. Plan:
-// live_pkey, parked_pkey, subjects_one_guard and other primary keys; pods is small.
-const standingSQL = `
+// live_pkey, parked_pkey, subjects_one_guard and other primary keys, and KeyUse for a job that waits for a place; pods is small.
+var standingSQL = `
 with j as (
-	select l.id, '' as why, null::timestamptz as run_after, l.lane, l.kind, l.subject, l.isolated from trapeze.live l where l.id = $1 and l.state = 'pending'
+	select l.id, '' as why, null::timestamptz as run_after, l.lane, l.kind, l.subject, coalesce(l.key, '') as key, l.isolated from trapeze.live l where l.id = $1 and l.state = 'pending'
 	union all
-	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, p.isolated from trapeze.parked p where p.id = $1
+	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, coalesce(p.key, ''), p.isolated from trapeze.parked p where p.id = $1
 )
-select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + queueStateColumns + `,
+select j.why, j.run_after, j.lane, j.kind, j.subject, j.key, j.isolated, ` + queueStateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
-	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), coalesce(f.open, 0), coalesce(f.branches, 0)
+	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), coalesce(f.open, 0), coalesce(f.branches, 0),
+	k.lane_slots, coalesce(k.lane_window, 0), k.kind_slots, coalesce(k.in_lane, 0), coalesce(k.in_kind, 0)
 from j
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
@@ -36,19 +37,31 @@ left join lateral (
 	select c.job_id, (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) as runs from trapeze.subjects c
 	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'held' limit 1
 ) c on true
-left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
+left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id
+left join lateral (select u.* from (select j.key, j.lane, j.kind where j.why = 'key' offset 0) w cross join lateral (` + store.KeyUse + `) u) k on true`
 
 // standing is one row returned by standingSQL.
 type standing struct {
-	Why                 string // why the job is parked, or empty if it is due
-	RunAfter            *time.Time
-	Lane, Kind, Subject string
-	Isolated            bool
+	Why          string // why the job is parked, or empty if it is due
+	RunAfter     *time.Time
+	Lane, Kind   string
+	Subject, Key string
+	Isolated     bool
 	laneStanding
 	podStanding
 	Blocker        *int64 // the job that holds the guard of the subject
 	BlockerRuns    bool
 	Open, Branches int // open and total branches of the job's fan-out
+	keyStanding
+}
+
+// keyStanding is what limits the key of a job that waits for a place.
+type keyStanding struct {
+	LaneSlots  *int // limit of the key in the lane, or nil if there is none
+	LaneWindow int  // number of the key's jobs in the lane that may be pending or running without a limit
+	KindSlots  *int // limit of the key for the kind, or nil if there is none
+	InLane     int  // number of the key's jobs that are pending or running in the lane
+	InKind     int  // number of the key's jobs of the kind that are pending or running
 }
 
 // laneStanding holds the settings of a lane that can keep its jobs from running.
@@ -104,6 +117,8 @@ func (j standing) own(id int64) (list []job.Blocker) {
 			says = "another %s is running for the subject %q"
 		}
 		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf(says, j.Kind, j.Subject), JobID: j.Blocker}}
+	case job.BlockerKey:
+		return []job.Blocker{{Why: o.Why, Says: j.place()}}
 	case job.BlockerChildren:
 		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("%d of its %d children have not ended", j.Open, j.Branches), Do: fmt.Sprintf("trapeze pipeline %d", id)}}
 	}
@@ -111,6 +126,27 @@ func (j standing) own(id int64) (list []job.Blocker) {
 		list = append(list, o)
 	}
 	return list
+}
+
+// place describes why the job has no place among the jobs of its key.
+func (j standing) place() string {
+	full := func(n int, of, in, most string) string {
+		are := "are"
+		if n == 1 {
+			are = "is"
+		}
+		return fmt.Sprintf("%s of the key %q%s %s pending or running%s: %s", text.Count(n, "job", "jobs"), j.Key, of, are, in, most)
+	}
+	lane := " in the lane " + strconv.Quote(j.Lane)
+	switch {
+	case j.KindSlots != nil && j.InKind >= *j.KindSlots:
+		return full(j.InKind, " and the kind "+strconv.Quote(j.Kind), "", fmt.Sprintf("the limit is %d", *j.KindSlots))
+	case j.LaneSlots != nil && *j.LaneSlots <= j.LaneWindow && j.InLane >= *j.LaneSlots:
+		return full(j.InLane, "", lane, fmt.Sprintf("the limit is %d", *j.LaneSlots))
+	case j.InLane >= j.LaneWindow:
+		return full(j.InLane, "", lane, fmt.Sprintf("the window, which leaves room for other keys, is %d", j.LaneWindow))
+	}
+	return fmt.Sprintf("the key %q has a free place%s: the next poll admits the job", j.Key, lane)
 }
 
 // shared returns the reasons that apply to every job in the same lane or of the same kind. It returns none for a job that is waiting for

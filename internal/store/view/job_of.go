@@ -11,7 +11,7 @@ package view
 // planner might choose live_for_claim, which also contains the id and costs the same as live_pkey while both seem empty. If wrong clocks
 // let a job end days before it was created, the last lookup finds it by reading all days.
 const jobOf = `(
-	select j.id, j.kind, p.lane, j.subject, p.state,
+	select j.id, j.kind, p.lane, j.subject, j.key, p.state,
 		coalesce((select true from trapeze.subjects c where c.kind = j.kind and c.subject = j.subject and j.id = ` + latestRun + ` limit 1), false) as is_current,
 		p.priority, p.attempt, j.max_attempts, p.crashes, p.fence, p.epoch, p.pod, j.pipeline_id, j.parent_id, j.step,
 		j.args, j.planned, p.result, p.outcome, p.reason, p.error,

@@ -20,7 +20,7 @@ import (
 const jobColumns = columnsToArgs + `planned` + columnsFromResult
 
 const (
-	columnsToArgs = `id, kind, lane, subject, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
+	columnsToArgs = `id, kind, lane, subject, coalesce(key, '') as key, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
 	pod::text, pipeline_id, parent_id, step, args, `
 	columnsFromResult = `, result, outcome, reason, error, progress_done, progress_total,
 	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no,
@@ -72,24 +72,24 @@ type Page struct {
 	Searched time.Time // if the search stopped early, how far back it has read; otherwise zero
 }
 
-// jobsSQL lists jobs newest first, back to the job ($15, $16). Null arguments match everything. Plan: jobs_by_age backwards, from the
+// jobsSQL lists jobs newest first, back to the job ($16, $17). Null arguments match everything. Plan: jobs_by_age backwards, from the
 // cursor to that job or to the given time, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
 // ownJobsSQL lists one submitter's jobs, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
-const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
+const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $18 and submitter <> '' and ` + jobsChosen
 
 // jobsChosen uses coalesce to compare times, so that the comparisons can bound an index scan. Conditions with "is null or" cannot do so,
 // because the plan must be valid for all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
-	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
+	and (created_at, id) >= (coalesce($16::timestamptz, '-infinity'), $17::bigint)` + jobsOrdered
 
 const jobsMatched = `
 	($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
 	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
 	and ($11 or group_id is null) and ($12::text is null or reason = $12) and ($13::text is null or error_class = $13)
-	and ($14::text is null or error_code = $14)`
+	and ($14::text is null or error_code = $14) and ($15::text is null or key = $15)`
 
 const jobsOrdered = `
 order by created_at desc, id desc limit $10`
@@ -108,12 +108,12 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	return pageOf(list, full, until, limit), nil
 }
 
-// listArguments returns the arguments $1 to $14 of jobsSQL, the time in the cursor, and the page size.
+// listArguments returns the arguments $1 to $15 of jobsSQL, the time in the cursor, and the page size.
 func listArguments(f job.Filter) (args []any, at *time.Time, limit int, err error) {
 	limit = PageSize(f.Limit)
 	at, before, err := pageCursor(f.Cursor)
 	return []any{store.Texts(f.States), store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), store.Some(f.Since),
-		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}, at, limit, err
+		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode), store.Some(f.Key)}, at, limit, err
 }
 
 // pageOf returns a page with the cursor for the next one.
@@ -197,7 +197,7 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 		args, planned []byte
 		result        []byte
 	)
-	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
+	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.Key, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
 		&j.Crashes, &j.Fence, &j.Epoch, &j.Pod, &j.PipelineID, &j.ParentID, &j.Step, &args, &planned, &result, &j.Outcome,
 		&j.Reason, &j.Error, &p.Done, &p.Total, &p.Message, &j.UniqueKey, &j.Submitter, &j.CreatedAt, &j.RunAfter,
 		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo, &j.ErrorClass, &j.ErrorCode)
@@ -410,7 +410,7 @@ func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gon
 	return over, gone, nil
 }
 
-// currentJobsSQL lists the current runs of all subjects, newest first, from subjects. If $15 is not null, it lists only the runs of
+// currentJobsSQL lists the current runs of all subjects, newest first, from subjects. If $16 is not null, it lists only the runs of
 // that submitter. currentRunSQL reads the current runs of a single subject. While a job with a subject is running, both statements skip the
 // rows that racing admissions left for the subject's earlier runs. See TestAdmissionStartedBeforeLastRun. The offset 0
 // prevents the planner from walking over all jobs. Plan: subjects_by_subject, or one pass over subjects, which has one or two rows
@@ -427,7 +427,7 @@ select ` + jobColumns + ` from unnest(array(
 	currentRunsTail = ` and ($5::bigint is null or j.pipeline_id = $5)
 		and ($6::bigint is null or j.parent_id = $6) and ($7::timestamptz is null or j.created_at >= $7)
 		and ($8::timestamptz is null or (j.created_at, j.id) < ($8, $9::bigint)) and ($11 or j.group_id is null)
-		and ($15::text is null or j.submitter = $15 and j.submitter <> '')
+		and ($15::text is null or j.key = $15) and ($16::text is null or j.submitter = $16 and j.submitter <> '')
 		and (c.state = 'held' or not exists (select from trapeze.subjects r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'held'
 			and (select true from trapeze.live l where l.id = r.job_id and l.state = 'running' limit 1) offset 0))
@@ -471,7 +471,7 @@ func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) 
 
 // matchesFilter reports whether j matches the rest of the filter. The caller has already matched the kind, subject and owner.
 func matchesFilter(f job.Filter, j job.Job) bool {
-	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) && (f.Lane == "" || f.Lane == j.Lane) && !j.CreatedAt.Before(f.Since) &&
+	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) && (f.Lane == "" || f.Lane == j.Lane) && (f.Key == "" || f.Key == j.Key) && !j.CreatedAt.Before(f.Since) &&
 		(f.Pipeline == 0 || f.Pipeline == j.PipelineID) && (f.Parent == 0 || j.ParentID != nil && f.Parent == *j.ParentID) &&
 		equalsIfSet(f.Reason, j.Reason) && equalsIfSet(f.ErrorClass, j.ErrorClass) && equalsIfSet(f.ErrorCode, j.ErrorCode)
 }

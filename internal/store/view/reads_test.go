@@ -81,7 +81,7 @@ func TestWalkPartReads(t *testing.T) {
 	at, err := store.Rows(t.Context(), s, pgx.RowToStructByPos[walkEnd], lookedSQL, nil, nil, 0, 999)
 	is.NoErr(err)
 	found := plantest.Reads(t, conn, "jobs", jobsSQL, "null", "'none'", "null", "null", "null", "null", "null",
-		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'")
+		"null", "null", "'50'", "'true'", "null", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'")
 	is.Equal(found.Rows, 1000)
 	ends := plantest.Reads(t, conn, "looked", lookedSQL, "null", "null", "null", "'999'")
 	is.Equal(ends.Rows, 1000)

@@ -179,32 +179,32 @@ const (
 	mostErrors   = 10_000
 )
 
-// searchedText and searchedArgs are the conditions of a search. A condition on the error goes between them. Their parameters, from $15 on,
+// searchedText and searchedArgs are the conditions of a search. A condition on the error goes between them. Their parameters, from $16 on,
 // are those of [Search.arguments].
 const (
-	searchedText = `($15::text is null or kind ilike $15 or subject ilike $15 or submitter ilike $15 or `
-	searchedArgs = `) and ($18::text[] is null or not exists (select from unnest($18, $19::text[]) as a(path, value)
+	searchedText = `($16::text is null or kind ilike $16 or subject ilike $16 or submitter ilike $16 or `
+	searchedArgs = `) and ($19::text[] is null or not exists (select from unnest($19, $20::text[]) as a(path, value)
 		where (args #>> string_to_array(a.path, '.')) is distinct from a.value))`
 )
 
-// searchJobsSQL lists the jobs that match a search, newest first, up to and including the job ($21, $22). $20 lists the jobs with a
-// matching error. If there are too many such jobs, $17 is true and the statement reads each job's error instead. Plan: as for jobsSQL;
+// searchJobsSQL lists the jobs that match a search, newest first, up to and including the job ($22, $23). $21 lists the jobs with a
+// matching error. If there are too many such jobs, $18 is true and the statement reads each job's error instead. Plan: as for jobsSQL;
 // text and args are filters on the scan of jobs_by_age.
 const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
 
 // searchOwnJobsSQL is like searchJobsSQL, for one submitter's jobs. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
-const searchOwnJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $23 and submitter <> '' and ` + searchedWalk
+const searchOwnJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $24 and submitter <> '' and ` + searchedWalk
 
-const searchedWalk = searchedText + `id = any($20::bigint[]) or $17::boolean and coalesce(
-		(select d.error ilike $15 from trapeze.done_failed d where ` + searchedEnd + ` limit 1),
-		(select d.error ilike $15 from trapeze.done_cancelled d where ` + searchedEnd + ` limit 1))` + searchedArgs + `
-	and ($16::text is null or error ilike $16) and ` + jobsMatched + `
+const searchedWalk = searchedText + `id = any($21::bigint[]) or $18::boolean and coalesce(
+		(select d.error ilike $16 from trapeze.done_failed d where ` + searchedEnd + ` limit 1),
+		(select d.error ilike $16 from trapeze.done_cancelled d where ` + searchedEnd + ` limit 1))` + searchedArgs + `
+	and ($17::text is null or error ilike $17) and ` + jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
-	and (created_at, id) >= (coalesce($21::timestamptz, '-infinity'), $22::bigint)` + jobsOrdered
+	and (created_at, id) >= (coalesce($22::timestamptz, '-infinity'), $23::bigint)` + jobsOrdered
 
 const searchedEnd = `d.id = job.id and d.finished_at >= job.created_at - interval '1 day'`
 
-// searchFewSQL lists unfinished, failed and cancelled jobs that match a search, newest first. If $20 is not null, it lists only that
+// searchFewSQL lists unfinished, failed and cancelled jobs that match a search, newest first. If $21 is not null, it lists only that
 // submitter's jobs. Plan: live, parked and the days of these states since $7; jobs_pkey for each, a sort of the matching jobs; for each, a
 // probe of the table that contains it, stops at the limit.
 const searchFewSQL = `
@@ -221,10 +221,10 @@ select ` + jobColumns + ` from (
 		where ` + rareEnd + ` and d.finished_at >= coalesce($7::timestamptz, '-infinity') and ($3 is null or d.lane = $3)
 			and ($12::text is null or d.reason = $12) and ($13::text is null or d.error_class = $13) and ($14::text is null or d.error_code = $14)
 	) c cross join lateral (select * from trapeze.jobs o where o.id = c.searched offset 0) j
-	where ` + searchedText + `$17::boolean and failure ilike $15` + searchedArgs + ` and ($16::text is null or failure ilike $16)
+	where ` + searchedText + `$18::boolean and failure ilike $16` + searchedArgs + ` and ($17::text is null or failure ilike $17)
 		and ($2::text is null or kind = $2) and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5)
 		and ($6::bigint is null or parent_id = $6) and ($11 or group_id is null) and ($7 is null or created_at >= $7)
-		and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ($20::text is null or submitter = $20 and submitter <> '')
+		and ($15::text is null or key = $15) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ($21::text is null or submitter = $21 and submitter <> '')
 	order by j.created_at desc, j.id desc offset 0
 ) w cross join lateral (
 	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted and state = any($1) and ($3 is null or lane = $3)
@@ -325,7 +325,7 @@ func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner
 	if err != nil {
 		return nil, false, nil, err
 	}
-	args[16] = q.errors && !few
+	args[17] = q.errors && !few
 	return walkJobs(ctx, s, append(args, ids), owner, limit, searchJobsSQL, searchOwnJobsSQL)
 }
 

@@ -502,7 +502,7 @@ func Failure(ctx context.Context, s *store.Store, pipeline int64) (f job.Failure
 	if err != nil {
 		return f, err
 	}
-	return job.Failure{JobID: failed.ID, PipelineID: failed.PipelineID, Kind: failed.Kind, Subject: failed.Subject, JSON: failed.Args,
+	return job.Failure{JobID: failed.ID, PipelineID: failed.PipelineID, Kind: failed.Kind, Subject: failed.Subject, Key: failed.Key, JSON: failed.Args,
 		State: failed.State, Reason: valueOf(failed.Reason), Error: valueOf(failed.Error), ErrorClass: valueOf(failed.ErrorClass),
 		ErrorCode: valueOf(failed.ErrorCode), Attempt: failed.Attempt}, nil
 }

@@ -54,10 +54,10 @@ order by n.name`
 // firstDue selects the first $1 due jobs of lane n. Each branch has its own order and limit, because PostgreSQL would otherwise sort all due jobs
 // of the lane. Plan: live_for_claim and parked_of_lane, each of which stops at the limit; a sort of the rows found.
 const firstDue = `(
-			(select l.id, l.lane, l.kind, l.subject, l.priority, l.ready_at, false as blocked from trapeze.live l
+			(select l.id, l.lane, l.kind, l.subject, l.priority, l.ready_at, false as blocked, null::text as key from trapeze.live l
 			where l.lane = n.name and l.state = 'pending' order by l.lane, (-l.priority), l.ready_at, l.id limit $1)
 			union all
-			(select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true from trapeze.parked p
+			(select p.id, p.lane, p.kind, p.subject, p.priority, p.run_after, true, case p.why when 'key' then p.key end from trapeze.parked p
 			where p.lane = n.name and p.why in ('subject', 'key') order by p.lane, (-p.priority), p.run_after, p.id limit $1)
 		) w order by (-w.priority), w.ready_at, w.id limit $1`
 
@@ -134,7 +134,7 @@ where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
 order by l.claimed_at, l.id`
-	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text,
+	slotColumns = `l.id, l.kind, l.lane, l.subject, coalesce(l.key, ''), l.priority, l.attempt, l.fence, l.pod::text,
 	coalesce(p.name, case when ` + byEngine + ` then (select n.engine from trapeze.lanes n where n.name = l.lane) end, ''), l.claimed_at,
 	l.started_at is null and not ` + byEngine + `, l.cancel_requested, g.done, g.total, g.message`
 	slotJoins = `left join trapeze.pods p on p.id = l.pod left join trapeze.job_progress g on g.id = l.id`
@@ -146,7 +146,7 @@ const byEngine = `substr(l.pod::text, 15, 1) = '8'`
 
 func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	var p job.Progress
-	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Priority, &j.Attempt, &j.Fence, &j.Boot, &j.Pod, &j.Since,
+	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Key, &j.Priority, &j.Attempt, &j.Fence, &j.Boot, &j.Pod, &j.Since,
 		&j.Fetched, &j.CancelRequested, &p.Done, &p.Total, &p.Message)
 	if p != (job.Progress{}) {
 		j.Progress = &p
@@ -312,8 +312,9 @@ func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, rea
 type BoardWait struct {
 	Lane    string
 	Kind    string     // empty if the group combines several kinds
-	Why     string     // due, subject, no_handler or pods_drained; if parked, scheduled, retry, snooze, approval or children
+	Why     string     // due, subject, key, no_handler or pods_drained; if parked, scheduled, retry, snooze, approval or children
 	Subject string     // the busy subject that the jobs are waiting for, if any
+	Key     string     // the key that has no free place, if any
 	Blocker *int64     // the job that is running for that subject
 	Jobs    int        // number of jobs, up to the limit
 	Since   *time.Time // when the oldest due job became due; if no job is due yet, when the next one becomes due
@@ -328,7 +329,7 @@ type BoardWait struct {
 const boardDueSQL = `
 with w as materialized (
 	select f.* from trapeze.lanes n cross join lateral (
-		select w.id, w.lane, w.kind, w.subject, w.ready_at, w.blocked from ` + firstDue + `
+		select w.id, w.lane, w.kind, w.subject, w.ready_at, w.blocked, w.key from ` + firstDue + `
 	) f
 ), handled as materialized (
 	select d.kind, count(p.id) > 0 as known, count(p.id) filter (where not p.drained and not p.draining) > 0 as open
@@ -337,17 +338,17 @@ with w as materialized (
 	group by d.kind
 ), r as (
 	select w.id, w.lane, w.kind, w.ready_at, case when not h.known then 'no_handler' when not h.open then 'pods_drained'
-			when c.job_id is not null then 'subject' else 'due' end as why,
-		case when h.open and c.job_id is not null then w.subject else '' end as subject, case when h.open then c.job_id end as blocker
+			when w.key is not null then 'key' when c.job_id is not null then 'subject' else 'due' end as why,
+		case when h.open and c.job_id is not null then w.subject else '' end as subject, case when h.open then coalesce(w.key, '') else '' end as key, case when h.open then c.job_id end as blocker
 	from w join handled h on h.kind = w.kind
 	left join lateral (
 		select x.job_id from trapeze.subjects x
-		where w.blocked and x.kind = w.kind and x.subject = w.subject and x.state = 'held' limit 1
+		where w.blocked and w.key is null and x.kind = w.kind and x.subject = w.subject and x.state = 'held' limit 1
 	) c on true
 ), g as (
-	select lane, kind, why, subject, blocker, count(*) as jobs, min(ready_at) filter (where ready_at > 'epoch') as since, min(id) as first,
+	select lane, kind, why, subject, key, blocker, count(*) as jobs, min(ready_at) filter (where ready_at > 'epoch') as since, min(id) as first,
 		why = 'no_handler' and row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
-	from r group by lane, kind, why, subject, blocker
+	from r group by lane, kind, why, subject, key, blocker
 )` + boardGroups
 
 // boardParkedSQL groups parked jobs by their reason for waiting: a time, an approval or their branches. For each reason and lane, the $3
@@ -355,7 +356,7 @@ with w as materialized (
 // which stops at the limit.
 const boardParkedSQL = `
 with g as (
-	select lane, kind, why, '' as subject, null::bigint as blocker, count(*) as jobs, min(run_after) as since, min(id) as first,
+	select lane, kind, why, '' as subject, '' as key, null::bigint as blocker, count(*) as jobs, min(run_after) as since, min(id) as first,
 		row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
 	from (
 		(select p.* from trapeze.parked p where p.why in ('scheduled', 'retry', 'snooze') and p.run_after > '-infinity' order by p.run_after, p.id limit $1)
@@ -367,8 +368,8 @@ with g as (
 
 // boardGroups selects the groups in g. It merges the groups of less frequent kinds.
 const boardGroups = `
-select lane, case when other then '' else kind end, why, subject, blocker, sum(jobs)::int, min(since), min(first), count(*)::int
-from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
+select lane, case when other then '' else kind end, why, subject, key, blocker, sum(jobs)::int, min(since), min(first), count(*)::int
+from g group by 1, 2, 3, 4, 5, 6 order by 7 desc, 1, 2, 3, 4, 5 limit $2`
 
 // boardKinds is the number of kinds per lane and reason that have separate groups.
 const boardKinds = 10

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A list whose filter no index serves, such as a kind, a subject, a lane or a common state, reads all jobs, starting with the newest. If
+// A list whose filter no index serves, such as a kind, a subject, a key, a lane or a common state, reads all jobs, starting with the newest. If
 // few jobs in a long history match, it would have to read the whole history. It therefore reads in parts and ends its page after a limited
 // time. An index for each of these filters would make every submission more expensive.
 
@@ -95,7 +95,7 @@ func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, lim
 	})
 }
 
-// jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $15 is not null, it lists only that submitter's jobs. Plan: jobs_pkey
+// jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $16 is not null, it lists only that submitter's jobs. Plan: jobs_pkey
 // and jobs_of_pipeline, a sort of the matching jobs; for each job, a probe of the table that contains it, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
@@ -107,7 +107,7 @@ select ` + jobColumns + ` from (
 	where ($2::text is null or o.kind = $2) and ($4::text is null or o.subject = $4) and ($6::bigint is null or o.parent_id = $6)
 		and ($11 or o.group_id is null) and ($7::timestamptz is null or o.created_at >= $7)
 		and ($8::timestamptz is null or (o.created_at, o.id) < ($8, $9::bigint))
-		and ($15::text is null or o.submitter = $15 and o.submitter <> '')
+		and ($15::text is null or o.key = $15) and ($16::text is null or o.submitter = $16 and o.submitter <> '')
 	order by o.created_at desc, o.id desc offset 0
 ) w cross join lateral (
 	select ` + jobColumns + ` from ` + jobOf + ` job
@@ -163,7 +163,7 @@ select (select count(*) from (
 		limit $3
 	) o)`
 
-// endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $15 is not null, it lists only that
+// endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $16 is not null, it lists only that
 // submitter's jobs. Plan: the days of these states since then, collected into an array, because the planner would otherwise start with the
 // newest of all jobs; jobs_pkey for each, a sort; the view for the listed jobs.
 const endedJobsSQL = `
@@ -177,7 +177,7 @@ select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 		and ($7 is null or j.created_at >= $7) and ($8::timestamptz is null or (j.created_at, j.id) < ($8, $9::bigint))
 		and ($2::text is null or j.kind = $2) and ($4::text is null or j.subject = $4) and ($5::bigint is null or j.pipeline_id = $5)
 		and ($6::bigint is null or j.parent_id = $6) and ($11 or j.group_id is null)
-		and ($15::text is null or j.submitter = $15 and j.submitter <> '')
+		and ($15::text is null or j.key = $15) and ($16::text is null or j.submitter = $16 and j.submitter <> '')
 	order by j.created_at desc, j.id desc limit $10
 )) and state in ('failed', 'cancelled') and state = any($1) and finished_at >= coalesce($7, '-infinity')
 order by created_at desc, id desc`
@@ -238,7 +238,7 @@ func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at 
 		return nil, false, false, nil
 	}
 	most := mostRare
-	if f.Kind != "" || f.Lane != "" || f.Subject != "" || f.Pipeline != 0 || f.Parent != 0 || f.Owner != "" ||
+	if f.Kind != "" || f.Lane != "" || f.Subject != "" || f.Key != "" || f.Pipeline != 0 || f.Parent != 0 || f.Owner != "" ||
 		f.Reason != "" || f.ErrorClass != "" || f.ErrorCode != "" {
 		most = mostRareOfAKind
 	}
@@ -276,18 +276,18 @@ const mostOpen = 10_000
 // history; stops at the limit.
 const openIDsSQL = `
 select s.id from (
-	select l.id, l.state, l.kind, l.lane, l.subject from trapeze.live l
+	select l.id, l.state, l.kind, l.lane, l.subject, l.key from trapeze.live l
 	union all
-	select p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end, p.kind, p.lane, p.subject
+	select p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end, p.kind, p.lane, p.subject, p.key
 	from trapeze.parked p
 ) s
 where s.state = any($1::text[]) and ($2::text is null or s.kind = $2) and ($3::text is null or s.lane = $3)
-	and ($4::text is null or s.subject = $4) limit $5`
+	and ($4::text is null or s.subject = $4) and ($5::text is null or s.key = $5) limit $6`
 
-// openJobsSQL lists the jobs in $15 that are still open, newest first. If $16 is not null, it lists only that submitter's jobs. Its
+// openJobsSQL lists the jobs in $16 that are still open, newest first. If $17 is not null, it lists only that submitter's jobs. Its
 // conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort; no history is read.
-const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($15::bigint[])
-	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($16::text is null or submitter = $16 and submitter <> '')
+const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($16::bigint[])
+	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($17::text is null or submitter = $17 and submitter <> '')
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
 // rareOpen reports whether a filter selects only open jobs and few jobs are open. It also returns the ids of the open jobs, which may
@@ -297,6 +297,6 @@ func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil
 	}
-	ids, err = store.Rows(ctx, s, pgx.RowTo[int64], openIDsSQL, states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), mostOpen+1)
+	ids, err = store.Rows(ctx, s, pgx.RowTo[int64], openIDsSQL, states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Key), mostOpen+1)
 	return ids, len(ids) <= mostOpen, text.Wrap(err, "list open jobs")
 }

@@ -26,6 +26,7 @@ type Run struct {
 	Kind        string          `json:"kind"`
 	Lane        string          `json:"lane"`
 	Subject     string          `json:"subject,omitempty"`
+	Key         string          `json:"key,omitempty"`
 	Args        json.RawMessage `json:"args"`
 	PipelineID  int64           `json:"pipeline"`
 	ParentID    *int64          `json:"parent,omitempty"`
@@ -56,7 +57,7 @@ type Run struct {
 // RunOf returns the run for an outbox item.
 func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 	return Run{
-		ID: i.ID, Epoch: i.Epoch(), Kind: i.Kind, Lane: i.Lane, Subject: i.Subject, Args: i.Args, PipelineID: i.PipelineID, ParentID: i.ParentID,
+		ID: i.ID, Epoch: i.Epoch(), Kind: i.Kind, Lane: i.Lane, Subject: i.Subject, Key: i.Key, Args: i.Args, PipelineID: i.PipelineID, ParentID: i.ParentID,
 		GroupID: i.Group, ChildNo: i.No, Step: i.Step, Priority: i.Priority, Attempt: i.Attempts + 1, MaxAttempts: i.MaxAttempts,
 		Crashes: i.Crashes, MaxCrashes: i.MaxCrashes, Snoozes: i.Snoozes, Submitter: i.Submitter, Trace: i.Trace, Checkpoint: i.Checkpoint,
 		CreatedAt: i.CreatedAt, ClaimedAt: i.ClaimedAt, Heartbeat: heartbeat,
@@ -74,7 +75,7 @@ func (r *Run) Claimed() *store.Claimed {
 	return &store.Claimed{
 		ID: r.ID, Lane: r.Lane, Priority: r.Priority, Attempt: r.Attempt, Crashes: r.Crashes, Snoozes: r.Snoozes, Checkpoint: r.Checkpoint,
 		ClaimedAt: r.ClaimedAt, Path: "poll", Definition: store.Definition{
-			Kind: r.Kind, Subject: r.Subject, Args: r.Args, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
+			Kind: r.Kind, Subject: r.Subject, Key: r.Key, Args: r.Args, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
 			Branch: store.Branch{Group: r.GroupID, No: r.ChildNo}, MaxAttempts: r.MaxAttempts, MaxCrashes: r.MaxCrashes, Submitter: r.Submitter,
 			Trace: r.Trace, CreatedAt: r.CreatedAt,
 		},
