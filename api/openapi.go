@@ -50,6 +50,13 @@ var meanings = map[string]string{
 	"window":          "1h, 24h, 7d or 30d, default 1h",
 	"by":              "lane or kind, default kind",
 	"zone":            "IANA time zone, default UTC",
+	"scope":           "lane or kind",
+
+	"/admin/workers/limits name":       "name of the lane or kind",
+	"/admin/workers/limits key":        "the key; * is the limit for each key",
+	"/admin/workers/limits/usage lane": "only jobs of this lane",
+	"/admin/workers/limits/usage kind": "only jobs of this kind",
+	"/admin/workers/limits/usage key":  "only jobs of this key",
 
 	"/events limit":               "1 to 1000, default 1000",
 	"/jobs/:id/events limit":      "1 to 1000, default 1000",
