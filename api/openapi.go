@@ -202,6 +202,7 @@ var knownTypes = map[reflect.Type]jsonSchema{
 	reflect.TypeFor[job.Overlap]():     {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
 	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
 		job.FireFailed}},
+	reflect.TypeFor[job.Limit[int]](): orNull(whole),
 }
 
 // schemaOf returns the schema of a type's JSON encoding by encoding/json. No member is marked as required.
