@@ -70,3 +70,22 @@ func KeysInUse(ctx context.Context, s *store.Store, lane, kind, key string) (use
 	}
 	return use, text.Wrap(err, "list the keys that wait")
 }
+
+// uselessLimitsSQL lists the lanes that do not exist, and the kinds that no pod handles, although keys have limits for them. If there is no open pod, it lists
+// no kinds. Plan: one pass over limits; lanes and pods are small tables.
+const uselessLimitsSQL = `
+select x.scope, x.name, x.key, x.n from (select scope, name, min(key) as key, count(*)::int as n from trapeze.limits group by scope, name) x
+where case x.scope when 'lane' then not exists (select from trapeze.lanes n where n.name = x.name)
+	else exists (select from trapeze.pods p where p.closed_at is null) and not exists (select from trapeze.pods p where p.closed_at is null and x.name = any(p.kinds)) end
+order by x.scope, x.name limit 20`
+
+// UselessLimits counts the limits for a lane that does not exist, or for a kind that no pod handles.
+type UselessLimits struct {
+	job.LimitOf     // the first of them
+	Count       int // number of keys
+}
+
+// FindUselessLimits returns the first lanes and kinds with limits that have no effect.
+func FindUselessLimits(ctx context.Context, s *store.Store) ([]UselessLimits, error) {
+	return Rows(ctx, s, "find limits without effect", pgx.RowToStructByPos[UselessLimits], uselessLimitsSQL)
+}

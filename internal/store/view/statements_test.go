@@ -14,6 +14,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"keysInUseSQL":       keysInUseSQL,
+	"uselessLimitsSQL":   uselessLimitsSQL,
 	"madeSQL":            madeSQL,
 	"unknownWorkSQL":     unknownWorkSQL,
 	"lookedPipelinesSQL": lookedPipelinesSQL,
