@@ -68,6 +68,22 @@ func TestLimitIsMergedAndAudited(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'limit.changed' and message = 'default'`), 3)
 }
 
+func TestLimitsEndWithTheirLane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.lanes (name) values ('other')`)
+	other := job.KeyLimitChange{LimitOf: job.LimitOf{Scope: job.LaneScope, Name: "other", Key: "*"}, Slots: job.To(1)}
+	w.limit(other)
+	w.limit(laneLimit("*", 2))
+	_, err := admin.DeleteLane(w.ctx(), w.Store, "other", "", "ann", false)
+	w.is.NoErr(err)
+	w.is.Equal(w.count(`select count(*) from trapeze.limits`), 1)
+	_, err = admin.SetLimit(w.ctx(), w.Store, other, "ann")
+	w.is.True(errors.Is(err, job.ErrUnknownLane))
+	_, err = admin.SetLimit(w.ctx(), w.Store, job.KeyLimitChange{LimitOf: other.LimitOf}.Whole(), "ann")
+	w.is.NoErr(err) // what was inserted through SQL can be removed
+}
+
 func TestInvalidLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
