@@ -20,7 +20,7 @@ func TestClosedQueueOnDashboardPages(t *testing.T) {
 		is.Equal(response.StatusCode, http.StatusOK)
 		return strings.Contains(visibleText(page), text)
 	}
-	paths := []string{"", "pipelines", "jobs", "jobs/new", "schedules", "lanes", "pods", "audit", "settings", "settings/doctor", "settings/roles"}
+	paths := []string{"", "pipelines", "jobs", "jobs/new", "schedules", "lanes", "limits", "pods", "audit", "settings", "settings/doctor", "settings/roles"}
 	for _, path := range paths {
 		is.True(!shows(path, "no job starts."))
 	}

@@ -48,6 +48,8 @@ var changes = []struct{ method, path, body string }{
 	{"DELETE", "/admin/workers/schedules/NAME", ""},
 	{"PUT", "/admin/workers/retention/echo/succeeded", `{"keep_s":3600}`},
 	{"DELETE", "/admin/workers/retention/echo/succeeded", ""},
+	{"PUT", "/admin/workers/limits", `{"scope":"kind","name":"echo","key":"*","slots":2}`},
+	{"DELETE", "/admin/workers/limits?scope=kind&name=echo&key=*", ""},
 	{"PUT", "/admin/roles/NAME", `{"permissions":["jobs:read"],"scope":"all"}`},
 	{"PUT", "/admin/roles/grants", `{"principal":"ana","role":"NAME"}`},
 	{"DELETE", "/admin/roles/grants?principal=ana&role=NAME", ""},

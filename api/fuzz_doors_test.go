@@ -150,7 +150,7 @@ func FuzzRoutesForServerErrors(f *testing.F) {
 		f.Add(uint16(i), "\x00\xff/../é", queries[(i+7)%len(queries)], `{"args":{"a":"\u0000"},"priority":1e9}`, strings.Repeat("é", 251))
 		f.Add(uint16(i), "default", "kind=%00&actor=%ff&name=%00", `null`, "\xff")
 	}
-	for i, page := range []string{"", "jobs", "jobs/1", "pipelines", "pipelines/1", "lanes", "pods", "audit", "login", "static/app.js", "jobs/\x00"} {
+	for i, page := range []string{"", "jobs", "jobs/1", "pipelines", "pipelines/1", "lanes", "limits", "pods", "audit", "login", "static/app.js", "jobs/\x00"} {
 		f.Add(uint16(len(routes)-1), page, queries[i], "", "")
 		f.Add(uint16(len(routes)-1), page, "kind=%00&lane=%ff&state=%00&actor=%00&cursor=%00", "", "")
 	}

@@ -51,6 +51,13 @@ var meanings = map[string]string{
 	"window":          "1h, 24h, 7d or 30d, default 1h",
 	"by":              "lane or kind, default kind",
 	"zone":            "IANA time zone, default UTC",
+	"scope":           "lane or kind",
+
+	"/admin/workers/limits name":       "name of the lane or kind",
+	"/admin/workers/limits key":        "the key; * is the limit for each key",
+	"/admin/workers/limits/usage lane": "only jobs of this lane",
+	"/admin/workers/limits/usage kind": "only jobs of this kind",
+	"/admin/workers/limits/usage key":  "only jobs of this key",
 
 	"/events limit":               "1 to 1000, default 1000",
 	"/jobs/:id/events limit":      "1 to 1000, default 1000",
@@ -196,6 +203,7 @@ var knownTypes = map[reflect.Type]jsonSchema{
 	reflect.TypeFor[job.Overlap]():     {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
 	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
 		job.FireFailed}},
+	reflect.TypeFor[job.Limit[int]](): orNull(whole),
 }
 
 // schemaOf returns the schema of a type's JSON encoding by encoding/json. No member is marked as required.

@@ -24,7 +24,7 @@ import (
 // routes lists all routes except /metrics and the dashboard's pages. Each resource's routes are defined in a separate file. A test fails if
 // a route lacks a permission or a summary.
 var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, failureRoutes, kindRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
-	podRoutes, doctorRoutes, statsRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
+	podRoutes, doctorRoutes, statsRoutes, scheduleRoutes, retentionRoutes, keyLimitRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
 var documentRoutes = []Route{
 	{Method: http.MethodGet, Path: "/openapi.json", Needs: access.Nothing, Summary: "Describe the API, as OpenAPI 3.1",

@@ -101,6 +101,13 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 			p.join("web-1", 600)
 			p.exec(`update trapeze.pods set drained = true`)
 		}, "pods", warning, "web-1", nil},
+		{"a limit of a lane that does not exist", func(p patient) {
+			p.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'gone', 'a', 1)`)
+		}, "keys", warning, "1 limit has no effect on jobs of lane gone: it does not exist", nil},
+		{"limits of a kind that no pod handles", func(p patient) {
+			p.join("web-1", 600, "a.kind")
+			p.exec(`insert into trapeze.limits (scope, name, key, slots) values ('kind', 'b.kind', 'a', 1), ('kind', 'b.kind', '*', 1), ('kind', 'a.kind', '*', 1)`)
+		}, "keys", warning, "2 limits have no effect on jobs of kind b.kind: no pod handles it", nil},
 		{"a drained lane with a job", func(p patient) {
 			p.enqueue("a.kind")
 			p.exec(`update trapeze.lanes set drained = true`)

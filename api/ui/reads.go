@@ -28,6 +28,7 @@ type reader struct {
 	queue    shared[job.QueueState]
 	clock    shared[clockRead]
 	findings shared[[]doctor.Finding]
+	keys     shared[job.KeysInUse]
 	stats    map[string]*shared[numbers]       // by period
 	failed   map[string]*shared[failures.List] // by period
 	byKind   map[string]*shared[kindsRead]     // by period

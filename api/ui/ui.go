@@ -93,6 +93,7 @@ var routes = []Route{
 	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, showSchedules},
 	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, showSchedule},
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, showBoard("Lanes")},
+	{false, "/limits", "limits.html", "limits", access.WorkersView, showLimits},
 	{false, "/kinds", "kinds.html", "kinds", access.WorkersView, showKinds},
 	{false, "/pods", "pods.html", "pods", access.WorkersView, showBoard("Pods")},
 	{false, "/audit", "audit.html", "audit", access.AuditRead, showAudit},

@@ -126,7 +126,7 @@ NO_COLOR=1 disables colors.`,
 		cli.ServeCommand(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newFailuresCommand(), newKindsCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
-		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
+		newLanesCommand(), newLaneCommand(), newLimitCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
 		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
 		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newStatsCommand(),
 		cli.DoctorCommand(), newPingCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
@@ -149,7 +149,7 @@ var groups = []struct {
 }{
 	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "kinds", "pods", "stats", "events", "doctor", "ping", "audit", "export"}},
 	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
-		"unpause", "freeze", "thaw", "lane", "cron", "retention", "erase"}},
+		"unpause", "freeze", "thaw", "lane", "limit", "cron", "retention", "erase"}},
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},
 }
 

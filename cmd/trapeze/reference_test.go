@@ -127,7 +127,7 @@ func TestReferenceStatesReasonsEvents(t *testing.T) {
 	t.Parallel()
 	const heading = "## States, reasons, events"
 	var states []string
-	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|queue_state|schedule|retention)\.[a-z_]+)['"]`
+	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|queue_state|schedule|retention|limit)\.[a-z_]+)['"]`
 	events := append(literals(t, "internal/store/*.go", named), literals(t, "internal/store/*/*.go", named)...)
 	events = append(events, literals(t, "migrations/*_pipelines.sql", named)...)
 	for _, state := range job.States() {

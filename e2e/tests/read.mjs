@@ -138,7 +138,7 @@ scene("shortcuts move between pages and rows, a sheet lists them, and fields and
   await page.waitForURL("**/ui/jobs");
 });
 
-const everywhere = ["", "pipelines", "jobs", "schedules", "lanes", "pods", "audit", "settings", "settings/roles"];
+const everywhere = ["", "pipelines", "jobs", "schedules", "lanes", "limits", "pods", "audit", "settings", "settings/roles"];
 
 scene("no button breaks its text, and only actions that destroy something are red", async ({ page, pod, undo }) => {
   await pod.api("PUT", "/admin/workers/lanes/a-lane-with-a-long-name-indeed", { slots: 2, slots_per_pod: 1, stale_after_s: 60 }, "admin");

@@ -101,7 +101,7 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		do   func(context.Context) error
 	}{
 		{"collation", e.collation}, {"clock", e.clock}, {"horizon", e.horizon}, {"history", e.history}, {"tables", e.tables}, {"partitions", e.partitions},
-		{"maintenance", e.maintenance}, {"pods", e.pods}, {"running", e.running}, {"lanes", e.lanes}, {"limits", e.limits},
+		{"maintenance", e.maintenance}, {"pods", e.pods}, {"running", e.running}, {"lanes", e.lanes}, {"limits", e.limits}, {"keys", e.keys},
 		{"schedules", e.schedules}, {"producers", e.producers},
 		{"replication", e.replication},
 	} {

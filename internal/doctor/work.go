@@ -389,3 +389,20 @@ func passedOver(s view.ScheduleHealth) time.Time {
 	}
 	return first
 }
+
+// keys finds limits of keys that have no effect.
+func (e *examination) keys(ctx context.Context) error {
+	useless, err := view.FindUselessLimits(ctx, e.store)
+	for _, l := range useless {
+		why := "no pod handles it"
+		if l.Scope == job.LaneScope {
+			why = "it does not exist"
+		}
+		e.find("keys", Warning, fmt.Sprintf("%s of %s %s: %s", text.Count(l.Count, "limit has no effect on jobs", "limits have no effect on jobs"), l.Scope, text.Printable(l.Name), why),
+			fmt.Sprintf("trapeze limit rm --%s %s --key %s, if the name is wrong or no longer used", l.Scope, text.ShellWord(l.Name), text.ShellWord(l.Key)))
+	}
+	if err == nil && len(useless) == 0 {
+		e.find("keys", Healthy, "no limit of a key is without effect", "")
+	}
+	return err
+}

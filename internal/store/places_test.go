@@ -64,6 +64,18 @@ func TestLimitPerKeyAndKind(t *testing.T) {
 	w.is.Equal(w.places("a"), []string{"1/1", "1/2", "2/0", "3/0"})
 }
 
+// Jobs that became live before their kind had a limit count against it.
+func TestLimitOfKindSetLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	w.put(keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 2)
+	w.exec(`insert into trapeze.kinds (kind, per_key) values ('k', 3)`)
+	w.put(keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 1)
+}
+
 // The jobs of a key beyond its window wait, and those of other keys come before them.
 func TestFairWindow(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func New() *Metrics {
 	m := &Metrics{}
 	short, long := Exponential(0.0001, 2.5, 14), Exponential(0.001, 4, 12)
 	m.Enqueued = m.Set.Counter("trapeze_jobs_enqueued_total", "Jobs submitted by this pod.")
-	m.Missed = m.Set.Counter("trapeze_admissions_missed_total", "Jobs that waited for a free subject until a poll of this pod admitted them.")
+	m.Missed = m.Set.Counter("trapeze_admissions_missed_total", "Jobs that waited for a free subject, or for a place of their key, until a poll of this pod admitted them.")
 	m.Claims = m.Set.Counter("trapeze_claims_total", "Jobs claimed by this pod's poller.")
 	m.Finished = m.Set.Counters("trapeze_jobs_finished_total", "Jobs ended by this pod, for any reason.", ErrorClass, Kind, "outcome")
 	m.Handoffs = m.Set.Counters("trapeze_handoffs_total", "Starts of jobs: on insert (fast) or by the poller (poll).", "path")

@@ -127,13 +127,14 @@ func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx co
 	return text.Wrap(err, "%s", what)
 }
 
-// operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule or a kind's retention. Plan: one
-// insert.
+// operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule, a kind's retention or a limit.
+// Plan: one insert.
 const operatorEventSQL = `
 insert into trapeze.job_events (event_no, pod, event, actor, message, fields)
 select 1, $1::uuid, e.name, $3, $4, $5::text::json
 from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'queue_state.paused', 'queue_state.unpaused',
-	'queue_state.frozen', 'queue_state.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
+	'queue_state.frozen', 'queue_state.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed',
+	'limit.changed']) as e(name)
 where e.name = $2`
 
 // operation describes one change by an operator, with its audit entry and its event.

@@ -222,8 +222,8 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	or exists (select from trapeze.parked where lane = $1)`
 	// moveKindsSQL assigns a lane's kinds to another lane. Plan: one pass over lane_kinds, which is small.
 	moveKindsSQL = `update trapeze.lane_kinds set lane = $2 where lane = $1`
-	// deleteLaneSQL deletes a lane that has no kinds. Plan: primary key lookup; the lane's slot_grants are deleted with it.
-	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
+	// deleteLaneSQL deletes a lane that has no kinds, and the limits of its keys. Plan: primary key lookups; the lane's slot_grants are deleted with it.
+	deleteLaneSQL = `with limits as (delete from trapeze.limits where scope = 'lane' and name = $1) delete from trapeze.lanes where name = $1`
 )
 
 // DeleteLane deletes a lane, and moves its due and parked jobs and its kinds to the lane named to. If to is empty, the lane must have no

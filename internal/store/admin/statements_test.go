@@ -13,6 +13,16 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. There is one statement per
 // line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
+	"holdLaneSQL":          holdLaneSQL,
+	"openLimitSQL":         openLimitSQL,
+	"setLimitSQL":          setLimitSQL,
+	"deleteLimitSQL":       deleteLimitSQL,
+	"limitsSQL":            limitsSQL,
+	"holdLaneOfKeySQL":     holdLaneOfKeySQL,
+	"holdLanePageSQL":      holdLanePageSQL,
+	"holdKindOfKeySQL":     holdKindOfKeySQL,
+	"holdKindPageSQL":      holdKindPageSQL,
+	"waitingKeysSQL":       waitingKeysSQL,
 	"deleteRetentionSQL":   deleteRetentionSQL,
 	"setRetentionSQL":      setRetentionSQL,
 	"linesSQL":             linesSQL,

@@ -13,6 +13,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. There is one statement per
 // line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
+	"keysInUseSQL":       keysInUseSQL,
+	"uselessLimitsSQL":   uselessLimitsSQL,
 	"madeSQL":            madeSQL,
 	"unknownWorkSQL":     unknownWorkSQL,
 	"lookedPipelinesSQL": lookedPipelinesSQL,

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestLimitCommands(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	pool := pgtest.Connect(t, db.url)
+	for range 3 {
+		_, err := pool.Exec(t.Context(), `select trapeze.enqueue('demo.noop', '{}', key => 'tenant-42')`)
+		is.NoErr(err)
+	}
+	_, err := pool.Exec(t.Context(), `update trapeze.parked set why = 'key'`) // as a pod does when they are due
+	is.NoErr(err)
+	is.Equal(db.ok("limit", "set", "--lane", "default", "--slots", "1"), "limit of each key in lane default: slots 1; before: none\n")
+	set := db.ok("limit", "set", "--lane", "default", "--key", "tenant-42", "--slots", "2", "--weight", "3")
+	is.Equal(set, "limit of key tenant-42 in lane default: slots 2, weight 3; before: none\n")
+	usage := strings.Fields(strings.Split(db.ok("limit", "usage", "--lane", "default"), "\n")[1])
+	is.Equal(usage[:4], []string{"tenant-42", "default", "demo.noop", "1"})
+	is.Equal(usage[5:], []string{"2/2", "-", "lane"})
+	lowered := db.ok("limit", "set", "--lane", "default", "--key", "tenant-42", "--slots", "1")
+	is.Equal(lowered, "limit of key tenant-42 in lane default: slots 1, weight 3; before: slots 2, weight 3; 1 pending job waits for fewer to run\n")
+	is.Equal(db.ok("limit", "set", "--kind", "demo.noop", "--slots", "4"), "limit of each key in kind demo.noop: slots 4; before: none\n")
+	list := strings.Split(strings.TrimSpace(db.ok("limit", "ls", "--json")), "\n")
+	is.Equal(len(list), 3)
+	is.Equal(decoded[job.KeyLimit](t, list[2]), job.KeyLimit{LimitOf: job.LimitOf{Scope: "lane", Name: "default", Key: "tenant-42"}, Slots: new(1), Weight: new(3)})
+	is.Equal(db.ok("limit", "set", "--lane", "default", "--key", "tenant-42", "--weight", "none"), "limit of key tenant-42 in lane default: slots 1; before: slots 1, weight 3\n")
+	is.Equal(db.ok("limit", "rm", "--lane", "default", "--key", "tenant-42"), "limit of key tenant-42 in lane default: none; before: slots 1\n")
+	is.Equal(db.ok("limit", "rm", "--lane", "default", "--key", "tenant-42"), "limit of key tenant-42 in lane default: none; before: none\n")
+	for _, wrong := range []struct{ args, says string }{
+		{"set --slots 1", "want either --lane or --kind"},
+		{"set --lane default", "the limit sets nothing: want slots or weight"},
+		{"set --lane default --slots 0", "slots 0: want 1 to 1000000, or none"},
+		{"set --lane default --slots x", `--slots "x": want a whole number, or none`},
+		{"set --kind k --weight 2", "weight of a kind: set the weight in a lane"},
+		{"set --lane default --key= --slots 1", "the key is empty: name a key, or * for each key"},
+		{"rm --lane default --kind k", "want either --lane or --kind"},
+	} {
+		refused := db.run(append([]string{"limit"}, strings.Fields(wrong.args)...)...)
+		is.Equal(refused.code, 2)
+		is.True(strings.Contains(refused.err, wrong.says))
+	}
+	is.Equal(db.run("limit", "set", "--lane", "nowhere", "--slots", "1").code, 1)
+}

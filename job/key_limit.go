@@ -1,0 +1,135 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Scopes of a [KeyLimit].
+const (
+	LaneScope = "lane"
+	KindScope = "kind"
+)
+
+// EachKey is the key of a [KeyLimit] for all keys without a separate limit.
+const EachKey = "*"
+
+// MaxKeyWeight is the largest weight of a [KeyLimit].
+const MaxKeyWeight = 100
+
+// LimitOf identifies a [KeyLimit].
+type LimitOf struct {
+	Scope string `json:"scope"` // lane or kind
+	Name  string `json:"name"`  // of the lane or kind
+	Key   string `json:"key"`   // 1 to 200 bytes; * is each key
+}
+
+// KeyLimit limits the jobs of one key, or of each key, in a lane or of a kind. If a value of one key is nil, the value for each key applies. If that is nil
+// as well, the default applies: a kind has the limit that its program declares, and a lane has none.
+type KeyLimit struct {
+	LimitOf
+	Slots  *int `json:"slots"`  // the number of jobs that may run at a time, on all pods together, at least 1
+	Weight *int `json:"weight"` // of a lane only: the key's share beside keys of weight 1, from 1 to 100
+}
+
+// Some reports whether the limit has a value.
+func (l KeyLimit) Some() bool { return l.Slots != nil || l.Weight != nil }
+
+// KeyLimitChange describes a change to a limit. Unset fields leave their values unchanged. A limit without any value is removed.
+type KeyLimitChange struct {
+	LimitOf
+	Slots  Limit[int] `json:"slots,omitzero"`
+	Weight Limit[int] `json:"weight,omitzero"`
+}
+
+// KeyLimitChanged is the result of changing a limit.
+type KeyLimitChanged struct {
+	LimitOf
+	Changed []string  `json:"changed"` // the JSON names of the values that differ
+	Before  *KeyLimit `json:"before"`  // nil if there was no limit
+	After   *KeyLimit `json:"after"`   // nil if the limit was removed
+	// Held is the number of pending jobs that wait again because the limit is lower. Running jobs continue.
+	Held int `json:"held"`
+}
+
+// Whole returns the change with every unset field set to no limit.
+func (c KeyLimitChange) Whole() KeyLimitChange {
+	c.Slots.Set, c.Weight.Set = true, true
+	return c
+}
+
+// Apply returns the limit with the change applied.
+func (c KeyLimitChange) Apply(l KeyLimit) KeyLimit {
+	l.LimitOf = c.LimitOf
+	c.Slots.apply(&l.Slots)
+	c.Weight.apply(&l.Weight)
+	return l
+}
+
+// Validate returns [ErrInvalidSetting] unless the limit can exist. It does not check whether the lane exists.
+func (l LimitOf) Validate() error {
+	switch {
+	case l.Scope != LaneScope && l.Scope != KindScope:
+		return fmt.Errorf("%w: scope %.40q: want lane or kind", ErrInvalidSetting, l.Scope)
+	case l.Name == "" || len(l.Name) > MaxKindBytes || !storable(l.Name):
+		return fmt.Errorf("%w: the name of a %s has %d bytes: want 1 to %d bytes of text", ErrInvalidSetting, l.Scope, len(l.Name), MaxKindBytes)
+	case l.Key == "":
+		return fmt.Errorf("%w: the key is empty: name a key, or * for each key", ErrInvalidSetting)
+	case len(l.Key) > MaxJobKeyBytes || !storable(l.Key):
+		return fmt.Errorf("%w: the key has %d bytes: want 1 to %d bytes of text", ErrInvalidSetting, len(l.Key), MaxJobKeyBytes)
+	}
+	return nil
+}
+
+// Validate reports all invalid values at once, each as an [ErrInvalidSetting].
+func (c KeyLimitChange) Validate() error {
+	errs := []error{c.LimitOf.Validate(), c.Slots.validate("slots", 1, MaxLaneSlots, 1), c.Weight.validate("weight", 1, MaxKeyWeight, 1)}
+	if c.Scope == KindScope && c.Weight.Value != nil {
+		errs = append(errs, fmt.Errorf("%w: weight of a kind: set the weight in a lane", ErrInvalidSetting))
+	}
+	if !c.Slots.Set && !c.Weight.Set {
+		errs = append(errs, fmt.Errorf("%w: the limit sets nothing: want slots or weight", ErrInvalidSetting))
+	}
+	return errors.Join(errs...)
+}
+
+func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+
+// KeyLimitFilter selects limits, and the jobs that wait for them. Empty fields match everything.
+type KeyLimitFilter = LimitOf
+
+// KeyUse describes the jobs of a key, in one lane and of one kind, that wait for other jobs of their key.
+type KeyUse struct {
+	Key     string    `json:"key"`
+	Lane    string    `json:"lane"`
+	Kind    string    `json:"kind"`
+	Waiting int       `json:"waiting"` // at most [MaxKeyWaiting], which means as many or more
+	Oldest  time.Time `json:"oldest"`  // when the first of them became due
+	// LaneUsed is the number of the key's jobs in the lane, of all kinds, that run or may run next. LaneLimit is its maximum.
+	LaneUsed  int `json:"lane_used"`
+	LaneLimit int `json:"lane_limit"`
+	// KindUsed is the number of the key's jobs of the kind, in all lanes, that run or may run next. KindLimit is its maximum; nil means no limit.
+	KindUsed  int    `json:"kind_used"`
+	KindLimit *int   `json:"kind_limit"`
+	Binds     string `json:"binds"` // see [BindsLane] and so on; empty: the lane is closed, or a job is about to be admitted
+}
+
+// Values of [KeyUse].Binds.
+const (
+	BindsLane   = "lane"   // the lane's limit of the key
+	BindsWindow = "window" // the key's fair share of a lane without a limit
+	BindsKind   = "kind"   // the kind's limit of the key
+)
+
+// MaxKeyWaiting is the largest value of [KeyUse].Waiting.
+const MaxKeyWaiting = 1000
+
+// KeysInUse lists the keys that wait most.
+type KeysInUse struct {
+	Keys []KeyUse `json:"keys"` // at most 100, those with the most waiting jobs first
+	// Complete means that all waiting keys were examined. Otherwise, some keys were chosen by a random sample.
+	Complete bool `json:"complete"`
+}
