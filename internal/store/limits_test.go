@@ -197,8 +197,8 @@ func TestKeysInUse(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s %s %s: %d wait, %d of %d, %d of %s, %s", k.Key, k.Lane, k.Kind, k.Waiting, k.LaneUsed, k.LaneLimit, k.KindUsed, limit, k.Binds))
 	}
 	w.is.Equal(lines, []string{
-		"c default k: 8 wait, 32 of 32, 32 of none, window",
-		"a default k: 3 wait, 2 of 2, 2 of none, lane",
+		"c default k: 8 wait, 32 of 32, 0 of none, window",
+		"a default k: 3 wait, 2 of 2, 0 of none, lane",
 		"b default k: 2 wait, 1 of 32, 1 of 1, kind",
 	})
 	use, err = view.KeysInUse(w.ctx(), w.Store, "", "k", "b")

@@ -53,14 +53,20 @@ func limitOf(scope, name, column string) string {
 	return of("w.key") + ", " + of("'*'")
 }
 
-// laneSlots and kindSlots are the limits for the key of row w, and null if there is none. laneWindow is the number of its jobs that may be live without a
+// LaneSlots and KindSlots are the limits for the key of row w, and null if there is none. LaneWindow is the number of its jobs that may be live without a
 // limit. Plan: limits_pkey, kinds_pkey, lanes_pkey; pods_open.
 var (
-	laneSlots  = `coalesce(` + limitOf("lane", "w.lane", "slots") + `)`
-	kindSlots  = `coalesce(` + limitOf("kind", "w.kind", "slots") + `, (select n.per_key from trapeze.kinds n where n.kind = w.kind))`
-	laneWindow = `coalesce(` + limitOf("lane", "w.lane", "weight") + `, 1)
+	LaneSlots  = `coalesce(` + limitOf("lane", "w.lane", "slots") + `)`
+	KindSlots  = `coalesce(` + limitOf("kind", "w.kind", "slots") + `, (select n.per_key from trapeze.kinds n where n.kind = w.kind))`
+	LaneWindow = `coalesce(` + limitOf("lane", "w.lane", "weight") + `, 1)
 		* greatest(20, 4 * least((select n.slots from trapeze.lanes n where n.name = w.lane), (select sum(p.slots) from trapeze.pods p where p.closed_at is null)))::int`
 )
+
+// handled is the condition that a pod handles the kind of a row, or that another engine runs its lane. Plan: pods_open, once; lanes_pkey.
+func handled(row string) string {
+	return `(` + row + `.kind = any(array(select unnest(p.kinds) from trapeze.pods p where p.closed_at is null))
+			or coalesce((select n.engine <> 'postgres' from trapeze.lanes n where n.name = ` + row + `.lane), false))`
+}
 
 // keyHeld is true while no job of the key of row w may start in its lane; see [HoldKey]. Plan: limits_pkey.
 const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), false)`
@@ -69,13 +75,13 @@ const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x whe
 // the kind has a limit, of that kind. A limit is null if there is none. Plan: limits_pkey, kinds_pkey, live_lane_places.
 var KeyUse = `select u.*, case when u.kind_slots is not null
 		then (select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.lane_place is not null) end as in_kind
-	from (select ` + laneSlots + ` as lane_slots, ` + laneWindow + ` as lane_window, ` + kindSlots + ` as kind_slots,
+	from (select ` + LaneSlots + ` as lane_slots, ` + LaneWindow + ` as lane_window, ` + KindSlots + ` as kind_slots,
 		(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane offset 0) u`
 
 // keepsPlaces is the condition that the next step in row w keeps the places that its parent had in the same lane and kind. They must be within the
 // limits, which may have been lowered, and the key must not be held.
-var keepsPlaces = `case when w.had_lane_place is not null then not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + laneSlots + `, w.had_lane_place)
-			and coalesce(w.had_kind_place <= ` + kindSlots + `, ` + kindSlots + ` is null) end`
+var keepsPlaces = `case when w.had_lane_place is not null then not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + LaneSlots + `, w.had_lane_place)
+			and coalesce(w.had_kind_place <= ` + KindSlots + `, ` + KindSlots + ` is null) end`
 
 // freePlaces is the array of the free places among the first ones, up to a limit, of which live jobs already use some. taken selects the numbers of places
 // that are not free: they can be above a limit that was lowered. Jobs older than a kind's limit have no number, but count.
@@ -88,7 +94,9 @@ func freePlaces(most, used, taken string) string {
 // have it, and the other one returns the key again. So it does if there may be more jobs and places. Places are taken in the order of their keys. An
 // admission that loses a subject to another transaction is rolled back and sent again.
 //
-// If there is no place for a job, a less urgent one that is pending, or whose lane is closed, gives back its place, for the next call.
+// If there is no place for a job, a pending one of the same lane, and kind if that has a limit, gives back its place for the next call, if it is less
+// urgent or no pod handles its kind. So does one of the same kind in a closed lane. A job that also gave up places in other lanes could take turns with others
+// without end.
 //
 // Plan: per key, lane and kind, one probe of parked_for_key, and an index scan of live_lane_places and live_kind_places for the places of the key, whose
 // number is limited; primary keys. No join compares all jobs with all others.
@@ -102,7 +110,7 @@ with recursive lines as (
 ), limited as materialized (
 	select w.*, case when `, keyHeld, ` then 0 else least(u.lane_slots, u.lane_window) end as lane_most, u.kind_slots as kind_most, u.in_lane, u.in_kind,
 		greatest(1, @limit::int / (select count(*) from lines)::int) as cap,
-		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens
+		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens, `, handled("w"), ` as handled
 	from lines w cross join lateral (`, KeyUse, `) u
 ), free as materialized (
 	select g.*, `, freePlaces("g.lane_most", "g.in_lane", "l.lane_place from trapeze.live l where l.key = g.key and l.lane = g.lane and l.lane_place is not null"), ` as lane_free,
@@ -116,10 +124,10 @@ with recursive lines as (
 	) p
 ), may as materialized (
 	select w.*, w.subject = '' or `, guardFree, ` as free,
-		row_number() over (partition by w.key, w.kind order by (-w.priority), w.run_after, w.id) as kind_no,
+		row_number() over (partition by w.key, w.kind order by w.opens desc, (-w.priority), w.run_after, w.id) as kind_no,
 		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from picked w
 ), fits as materialized (
-	select w.*, row_number() over (partition by w.key, w.lane order by (-w.priority), w.run_after, w.id) as lane_no
+	select w.*, row_number() over (partition by w.key, w.lane order by w.handled desc, (-w.priority), w.run_after, w.id) as lane_no
 	from may w where w.free and (w.subject = '' or w.subject_no = 1) and coalesce(w.kind_no <= cardinality(w.kind_free), true)
 ), admitted as (
 	insert into trapeze.live (ready_at, due_at, state, lane_place, kind_place, `, parkedColumns, `)
@@ -138,8 +146,9 @@ with recursive lines as (
 		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit 1
 	) p cross join lateral (
 		select l.id from trapeze.live l where l.key = g.key and l.lane_place is not null and l.state = 'pending'
-			and case when cardinality(g.kind_free) = 0 then l.kind = g.kind else l.lane = g.lane end
-			and (l.priority < p.priority or g.opens and not (select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane))
+			and case when cardinality(g.kind_free) = 0 then l.kind = g.kind and (l.lane = g.lane or cardinality(g.lane_free) > 0 and g.opens and not (
+				select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane)) else l.lane = g.lane end
+			and (l.priority < p.priority or l.lane <> g.lane or g.handled and not `, handled("l"), `)
 		order by l.priority, l.ready_at desc, l.id desc limit 1
 	) l where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
 ), held as materialized (
@@ -170,6 +179,7 @@ func (s *Store) AdmitKeys(ctx context.Context, keys []string) (a Admitted, err e
 		More           bool // the number of places was cut off
 		AdmittedJob
 	}
+	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitKeysSQL, args{{"keys", keys}, {"limit", admitLimit}})
 	if err != nil {
 		return a, fmt.Errorf("admit the jobs of %d keys: %w", len(keys), err)

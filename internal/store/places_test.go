@@ -219,3 +219,19 @@ func TestUrgentJobOfKey(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.parked where id = $1 and why = 'key'`, first[0]), 1)
 	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.jobs, trapeze.job_events, trapeze.subjects`) // jobs were deleted by hand
 }
+
+// The pending jobs of a kind that no pod handles do not keep the other jobs of their key from places.
+func TestPlacesOfUnhandledKind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 2)`)
+	foreign := func(n *store.NewJob) { n.Key, n.Kind = "a", "foreign" }
+	w.put(foreign, foreign, foreign)
+	w.is.Equal(w.admitKeys("a"), 2)
+	w.put(keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(len(w.claims(podID, 10)), 1)
+	w.is.Equal(w.admitKeys("a"), 0)
+	w.is.Equal(len(w.places("a")), 2)
+}

@@ -32,10 +32,7 @@ with recursive groups as (
 	where ` + keyChosen("w") + ` and ($3::text is null or w.key = $3)
 	order by c.waiting desc, w.key, w.lane, w.kind limit $5::int
 ), limited as materialized (
-	select w.*, ` + store.LaneSlots + ` as lane_slots, ` + store.LaneWindow + ` as lane_window, ` + store.KindSlots + ` as kind_slots,
-		(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane,
-		(select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.lane_place is not null) as in_kind
-	from counted w
+	select w.*, u.* from counted w cross join lateral (` + store.KeyUse + `) u
 )
 select coalesce(w.key, ''), coalesce(w.lane, ''), coalesce(w.kind, ''), coalesce(w.waiting, 0), coalesce(w.oldest, now()),
 	coalesce(w.in_lane, 0), coalesce(least(w.lane_slots, w.lane_window), 0), coalesce(w.in_kind, 0), w.kind_slots,
