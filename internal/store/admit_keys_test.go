@@ -1,0 +1,38 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// ahead returns a change that sets a subject, a key and a high priority.
+func ahead(subject, key string) func(*store.NewJob) {
+	return func(n *store.NewJob) { n.Subject, n.Key, n.Priority = subject, key, 20 }
+}
+
+// A pending job yields to a more urgent one that waited for a place.
+func TestYieldToKeyedJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.put(about("s"))
+	id := w.put(ahead("s", "a"))[0]
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(w.claimOne(podID).ID, id)
+}
+
+// A job that yields gives its place to the next job of its key.
+func TestPlaceOfYieldedJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 1)`)
+	w.put(func(n *store.NewJob) { n.Subject, n.Key = "s", "a" })
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.put(keyed("a"), ahead("s", ""))
+	jobs, err := w.AdmitNext(w.ctx(), store.Line{Kind: "k", Subject: "s"})
+	w.is.NoErr(err)
+	w.is.Equal(len(jobs), 2)
+	w.missed(0)
+}
