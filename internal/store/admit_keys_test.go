@@ -36,3 +36,14 @@ func TestPlaceOfYieldedJob(t *testing.T) {
 	w.is.Equal(len(jobs), 2)
 	w.missed(0)
 }
+
+// A line that is named twice counts once.
+func TestRepeatedLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 3)`)
+	w.put(keyed("a"), keyed("a"), keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a", "a", "a"), 3)
+	w.is.Equal(w.places("a"), []string{"1/0", "2/0", "3/0"})
+}

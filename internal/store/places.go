@@ -134,6 +134,7 @@ func (s *Store) AdmitKeys(ctx context.Context, keys []string) (a Admitted, err e
 		Free, Admitted bool
 		AdmittedJob
 	}
+	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	found, err := run(ctx, s, pgx.RowToStructByPos[row], admitKeysSQL, args{{"keys", keys}})
 	if err != nil {
 		return a, fmt.Errorf("admit the jobs of %d keys: %w", len(keys), err)
