@@ -47,3 +47,20 @@ func TestRepeatedLines(t *testing.T) {
 	w.is.Equal(w.admitKeys("a", "a", "a"), 3)
 	w.is.Equal(w.places("a"), []string{"1/0", "2/0", "3/0"})
 }
+
+// A new limit of a kind counts the jobs that became pending before.
+func TestLimitAfterUnlimitedJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.put(keyed("a"), keyed("a"), keyed("a"), keyed("a"))
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('kind', 'other', '*', 1)`)
+	w.is.Equal(w.admitKeys("a"), 4)
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('kind', 'k', '*', 2)`)
+	w.put(keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 0)
+	for _, admitted := range []int{0, 0, 1, 1} {
+		w.is.NoErr(second(w.Finish(w.ctx(), podID, []store.Ending{ending(w.claimOne(podID))})))
+		w.is.Equal(w.admitKeys("a"), admitted)
+	}
+}

@@ -84,7 +84,7 @@ with recursive groups as (
 ), limited as materialized (
 	select w.*, least(`, laneSlots, `, `, laneWindow, `) as lane_most, `, kindSlots, ` as kind_most,
 		(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane,
-		(select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.kind_place is not null) as in_kind,
+		(select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.lane_place is not null) as in_kind, -- jobs older than the limit have no kind_place
 		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens
 	from groups w
 ), picked as materialized (
