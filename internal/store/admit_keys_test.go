@@ -64,3 +64,19 @@ func TestLimitAfterUnlimitedJobs(t *testing.T) {
 		w.is.Equal(w.admitKeys("a"), admitted)
 	}
 }
+
+// Jobs of two kinds share the limit of their lane, even if it has been lowered and the jobs in live have high places.
+func TestLoweredLimitSharedByKinds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.put(keyed("a"), keyed("a"), keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 4)
+	for range 2 {
+		w.is.NoErr(second(w.Finish(w.ctx(), podID, []store.Ending{ending(w.claimOne(podID))})))
+	}
+	w.is.Equal(w.places("a"), []string{"3/0", "4/0"})
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 3)`)
+	w.put(keyed("a"), func(n *store.NewJob) { n.Key, n.Kind = "a", "other" })
+	w.is.Equal(w.admitKeys("a"), 1)
+}

@@ -109,7 +109,7 @@ with recursive groups as (
 	insert into trapeze.live (ready_at, due_at, state, lane_place, kind_place, `, parkedColumns, `)
 	select now(), p.run_after, 'pending', f.lane_place, f.kind_place, `, "p."+strings.ReplaceAll(parkedColumns, ", ", ", p."), `
 	from (select f.id, a.place as lane_place, k.place as kind_place from fits f
-			join lane_places a on a.key = f.key and a.lane = f.lane and a.no = f.lane_no
+			join lane_places a on a.key = f.key and a.lane = f.lane and a.no = f.lane_no and a.no <= f.lane_most - f.in_lane
 			left join kind_places k on k.key = f.key and k.kind = f.kind and k.no = f.kind_no
 		where f.kind_most is null or k.place is not null order by a.key, a.lane, a.place offset 0) f
 	join trapeze.parked p on p.id = f.id
