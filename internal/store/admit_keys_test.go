@@ -80,3 +80,22 @@ func TestLoweredLimitSharedByKinds(t *testing.T) {
 	w.put(keyed("a"), func(n *store.NewJob) { n.Key, n.Kind = "a", "other" })
 	w.is.Equal(w.admitKeys("a"), 1)
 }
+
+// A due job that waits for a place after its promotion no longer precedes the other jobs of its subject.
+func TestSubjectOfPromotedKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 1)`)
+	w.put(keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.NoErr(second(store.EnqueueIn(w.ctx(), w.Store, w.pool, w.new(ahead("s", "a")), false))) // due, and promoted after the commit
+	w.put(about("s"))
+	w.missed(0)
+	_, waiting, err := w.Promote(w.ctx(), 10)
+	w.is.NoErr(err)
+	jobs, err := w.AdmitNext(w.ctx(), waiting...)
+	w.is.NoErr(err)
+	w.is.Equal(len(jobs), 1)
+	w.missed(0)
+}
