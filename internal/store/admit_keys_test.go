@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // ahead returns a change that sets a subject, a key and a high priority.
@@ -98,4 +99,34 @@ func TestSubjectOfPromotedKey(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(jobs), 1)
 	w.missed(0)
+}
+
+// A next step does not keep a place beyond a limit that has been lowered.
+func TestNextStepAfterLoweredLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.put(keyed("a"), keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 2)
+	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', 'a', 1)`)
+	for i, c := range w.claims(podID, 2) { // the first one has the place 1
+		next := w.new(then(c, keyed("a")))[0]
+		ended, err := w.Finish(w.ctx(), podID, []store.Ending{{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &next, InLine: true}})
+		w.is.NoErr(err)
+		w.is.Equal(ended[c.ID].ChildRunning, i == 0)
+		w.is.Equal(w.admitKeys("a"), 0)
+	}
+	w.is.Equal(w.places("a"), []string{"1/0"})
+}
+
+// A job in a closed lane takes no place from the jobs of its key and kind in other lanes.
+func TestPlacesInClosedLane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	w.exec(`insert into trapeze.lanes (name, drained) values ('a closed one', true)`)
+	w.exec(`insert into trapeze.kinds (kind, per_key) values ('k', 1)`)
+	w.put(func(n *store.NewJob) { n.Key, n.Lane, n.Priority = "a", "a closed one", 20 }, keyed("a"))
+	w.is.Equal(w.admitKeys("a"), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.live where lane = 'default'`), 1)
 }
