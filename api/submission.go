@@ -26,6 +26,7 @@ type Submission struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args,omitempty"`
 	Subject     *string         `json:"subject,omitempty"`
+	Key         *string         `json:"key,omitempty"` // whose job it is, such as a tenant: 1 to 200 bytes
 	Lane        string          `json:"lane,omitempty"`
 	Priority    *int            `json:"priority,omitempty"` // nil means the default; 0 means priority 0
 	Delay       Delay           `json:"delay,omitempty"`
@@ -43,12 +44,13 @@ type Step struct {
 	Args     json.RawMessage `json:"args,omitempty"`
 	Lane     string          `json:"lane,omitempty"`
 	Subject  *string         `json:"subject,omitempty"`
+	Key      *string         `json:"key,omitempty"`
 	Priority *int            `json:"priority,omitempty"`
 }
 
 // Submit submits s to r, with additional options. It returns the errors of [runner.Runner.Enqueue].
 func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner.EnqueueOption) (runner.Submitted, error) {
-	options := jobOptions(s.Lane, s.Subject, s.Priority)
+	options := jobOptions(s.Lane, s.Subject, s.Key, s.Priority)
 	if s.Delay != 0 {
 		options = append(options, runner.Delay(time.Duration(s.Delay)))
 	}
@@ -72,7 +74,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if len(s.Chain) > 0 {
 		steps := make([]job.Args, len(s.Chain))
 		for i, step := range s.Chain {
-			steps[i] = runner.Step(runner.Raw{Name: step.Kind, JSON: step.Args}, jobOptions(step.Lane, step.Subject, step.Priority)...)
+			steps[i] = runner.Step(runner.Raw{Name: step.Kind, JSON: step.Args}, jobOptions(step.Lane, step.Subject, step.Key, step.Priority)...)
 		}
 		args = runner.Chain(args, steps...)
 	}
@@ -89,13 +91,16 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	return submitted, err
 }
 
-func jobOptions(lane string, subject *string, priority *int) []runner.EnqueueOption {
+func jobOptions(lane string, subject, key *string, priority *int) []runner.EnqueueOption {
 	var options []runner.EnqueueOption
 	if lane != "" {
 		options = append(options, runner.Lane(lane))
 	}
 	if subject != nil {
 		options = append(options, runner.Subject(*subject))
+	}
+	if key != nil {
+		options = append(options, runner.Key(*key))
 	}
 	if priority != nil {
 		options = append(options, runner.Priority(*priority))
