@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -210,20 +211,23 @@ func (s *Store) Yield(ctx context.Context, subjects []Line) (keys []string, err 
 func (s *Store) AdmitNext(ctx context.Context, lines ...Line) (jobs []AdmittedJob, err error) {
 	subjects, keys := apart(lines)
 	next := subjects
-	for try := 0; len(next)+len(keys) > 0 && try < 20; try++ { // with more, transactions compete for the same lines without end: a poll decides
-		admitted, err := s.Admit(ctx, next)
+	for try := 0; len(next)+len(keys) > 0 && try < 40; try++ { // with more, transactions compete for the same lines without end: a poll decides
+		var admitted Admitted
+		if try > 0 && len(keys) > 0 || len(next) == 0 { // a job that needs a place first must get it before others take its subject again
+			admitted, err = s.AdmitKeys(ctx, keys)
+			keys = nil
+		} else {
+			admitted, err = s.Admit(ctx, next)
+			next = nil
+		}
 		if err != nil {
 			return jobs, err
 		}
 		jobs = append(jobs, admitted.Jobs...)
 		again, more := apart(admitted.Again)
-		if admitted, err = s.AdmitKeys(ctx, append(keys, more...)); err != nil {
-			return jobs, err
-		}
-		jobs = append(jobs, admitted.Jobs...)
-		next, keys = apart(admitted.Again)
-		subjects = append(subjects, next...) // jobs that had to wait for places can precede those that hold the guards
-		if next = append(next, again...); len(next)+len(keys) > 0 {
+		next, keys = append(next, again...), append(keys, more...)
+		subjects = append(subjects, again...) // jobs that had to wait for places can precede those that hold the guards
+		if len(next)+len(keys) > 0 {
 			continue
 		}
 		yielded, err := s.Yield(ctx, subjects)
@@ -231,7 +235,7 @@ func (s *Store) AdmitNext(ctx context.Context, lines ...Line) (jobs []AdmittedJo
 			return jobs, err
 		}
 		for _, key := range yielded {
-			next = subjects
+			next = slices.Clone(subjects)
 			if key != "" {
 				keys = append(keys, key)
 			}

@@ -88,7 +88,7 @@ func TestSubjectOfPromotedKey(t *testing.T) {
 	w := newWorld(t)
 	w.pod("a")
 	w.exec(`insert into trapeze.limits (scope, name, key, slots) values ('lane', 'default', '*', 1)`)
-	w.put(keyed("a"))
+	w.put(func(n *store.NewJob) { n.Key, n.Priority = "a", 30 })
 	w.is.Equal(w.admitKeys("a"), 1)
 	w.is.NoErr(second(store.EnqueueIn(w.ctx(), w.Store, w.pool, w.new(ahead("s", "a")), false))) // due, and promoted after the commit
 	w.put(about("s"))
