@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -52,10 +53,14 @@ func TestConcurrentKeyAdmissions(t *testing.T) {
 	}
 	w.missed(0)
 	podID, r := w.pod("last"), rand.New(rand.NewPCG(seed, 9))
-	for range 500 {
-		if w.count(`select (select count(*) from trapeze.live where state = 'pending') + (select count(*) from trapeze.parked)`) == 0 {
+	for left, idle := math.MaxInt, 0; idle < 50; idle++ {
+		n := w.count(`select (select count(*) from trapeze.live where state = 'pending') + (select count(*) from trapeze.parked)`)
+		if n == 0 {
 			t.Logf("%d deadlocks", w.deadlocks())
 			return
+		}
+		if n < left {
+			left, idle = n, 0
 		}
 		w.is.NoErr(w.work(context.Background(), r, podID, false))
 	}
