@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -128,7 +129,7 @@ with outranked as materialized (
 	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
 	select 'subject', case when ready_at > 'epoch' then coalesce(due_at, ready_at) else claimed_at end, `, parkedColumns, ` from gone
 ), `, ReleaseGuards, `
-select id from gone`)
+select coalesce(key, '') from gone`)
 
 // ReleaseGuards gives back the guards of the pending jobs in the gone CTE. The run before them is the latest one again, unless that job has
 // been deleted or erased in the meantime. Plan: subjects_by_subject, jobs_pkey.
@@ -192,16 +193,16 @@ func (s *Store) Admit(ctx context.Context, subjects []Line) (a Admitted, err err
 	return a, nil
 }
 
-// Yield takes the guard from each subject's pending job if another of its jobs should run first, and returns how many it has taken.
-func (s *Store) Yield(ctx context.Context, subjects []Line) (int, error) {
+// Yield takes the guard, and the places, from each subject's pending job if another of its jobs should run first. It returns the key of each of these jobs,
+// which is empty if there is none.
+func (s *Store) Yield(ctx context.Context, subjects []Line) (keys []string, err error) {
 	if len(subjects) == 0 {
-		return 0, nil
+		return nil, nil
 	}
-	found, err := run(ctx, s, pgx.RowTo[int64], yieldSQL, subjectArgs(subjects))
-	if err != nil {
-		return 0, fmt.Errorf("choose between the jobs of %d subjects: %w", len(subjects), err)
+	if keys, err = run(ctx, s, pgx.RowTo[string], yieldSQL, subjectArgs(subjects)); err != nil {
+		return nil, fmt.Errorf("choose between the jobs of %d subjects: %w", len(subjects), err)
 	}
-	return len(found), nil
+	return keys, nil
 }
 
 // AdmitNext admits the next jobs of lines, until each subject is busy, each key has as many jobs as it may have, or no more jobs wait. A pending job
@@ -210,25 +211,34 @@ func (s *Store) Yield(ctx context.Context, subjects []Line) (int, error) {
 func (s *Store) AdmitNext(ctx context.Context, lines ...Line) (jobs []AdmittedJob, err error) {
 	subjects, keys := apart(lines)
 	next := subjects
-	for try := 0; len(next)+len(keys) > 0 && try < 20; try++ { // with more, transactions compete for the same lines without end: a poll decides
-		admitted, err := s.Admit(ctx, next)
+	for try := 0; len(next)+len(keys) > 0 && try < 40; try++ { // with more, transactions compete for the same lines without end: a poll decides
+		var admitted Admitted
+		if try > 0 && len(keys) > 0 || len(next) == 0 { // a job that needs a place first must get it before others take its subject again
+			admitted, err = s.AdmitKeys(ctx, keys)
+			keys = nil
+		} else {
+			admitted, err = s.Admit(ctx, next)
+			next = nil
+		}
 		if err != nil {
 			return jobs, err
 		}
 		jobs = append(jobs, admitted.Jobs...)
 		again, more := apart(admitted.Again)
-		if admitted, err = s.AdmitKeys(ctx, append(keys, more...)); err != nil {
-			return jobs, err
-		}
-		jobs = append(jobs, admitted.Jobs...)
-		next, keys = apart(admitted.Again)
-		if next = append(next, again...); len(next)+len(keys) > 0 {
+		next, keys = append(next, again...), append(keys, more...)
+		subjects = append(subjects, again...) // jobs that had to wait for places can precede those that hold the guards
+		if len(next)+len(keys) > 0 {
 			continue
 		}
-		if n, err := s.Yield(ctx, subjects); err != nil {
+		yielded, err := s.Yield(ctx, subjects)
+		if err != nil {
 			return jobs, err
-		} else if n > 0 {
-			next = subjects
+		}
+		for _, key := range yielded {
+			next = slices.Clone(subjects)
+			if key != "" {
+				keys = append(keys, key)
+			}
 		}
 	}
 	return jobs, nil

@@ -40,9 +40,9 @@ func (w *world) stands(id int64, want string) {
 // yielded lets a subject's pending job yield, and returns whether it did.
 func (w *world) yielded(keys []store.Line) bool {
 	w.t.Helper()
-	n, err := w.Yield(w.ctx(), keys)
+	list, err := w.Yield(w.ctx(), keys)
 	w.is.NoErr(err)
-	return n > 0
+	return len(list) > 0
 }
 
 // admitted admits the next jobs of subjects, and returns their number.

@@ -24,3 +24,12 @@ func startsOf(v pairOperation) []string { return v.from }
 
 // runsPair reports whether the pair of operations i and k runs in this order.
 func runsPair(_, _ int) bool { return true }
+
+// keySeeds returns the first and the last seed of the random histories of keys.
+func keySeeds() (first, last uint64) {
+	first = uint64(time.Now().UnixNano())
+	return first, first + 400
+}
+
+// keyRounds is the number of rounds of each process that competes for the places of keys.
+const keyRounds = 400

@@ -103,7 +103,10 @@ func claims(podID string, wants []store.Want, kinds []string, isolated bool) ope
 
 func yields(keys ...store.Line) operation {
 	return in(fmt.Sprintf("yield %v", keys),
-		func(ctx context.Context, s *store.Store) (int, error) { return s.Yield(ctx, keys) },
+		func(ctx context.Context, s *store.Store) (int, error) {
+			yielded, err := s.Yield(ctx, keys)
+			return len(yielded), err
+		},
 		func(m *model) (int, error) { return m.Yield(keys), nil })
 }
 

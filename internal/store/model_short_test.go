@@ -23,3 +23,9 @@ func startsOf(v pairOperation) []string { return v.from[:1] }
 
 // runsPair reports whether the pair of operations i and k runs in this order. The long test run covers both orders of every pair.
 func runsPair(i, k int) bool { return i == k || ((i+k)%2 == 0) == (i < k) }
+
+// keySeeds returns the first and the last seed of the random histories of keys.
+func keySeeds() (first, last uint64) { return 1, 4 }
+
+// keyRounds is the number of rounds of each process that competes for the places of keys.
+const keyRounds = 10

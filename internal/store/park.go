@@ -114,13 +114,10 @@ func (s *Store) Promote(ctx context.Context, limit int) (pending []AdmittedJob, 
 		return nil, nil, fmt.Errorf("promote: %w", err)
 	}
 	for _, r := range moved {
-		switch {
-		case r.Admitted:
+		if r.Admitted {
 			pending = append(pending, r.AdmittedJob)
-		case r.Key != "":
-			waiting = append(waiting, Line{Key: r.Key})
-		default:
-			waiting = append(waiting, Line{Kind: r.Kind, Subject: r.Subject})
+		} else { // while it was due, it preceded other jobs of its subject
+			waiting = append(waiting, Lines(r.Kind, r.Subject, r.Key)...)
 		}
 	}
 	return pending, waiting, nil

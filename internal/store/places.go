@@ -148,7 +148,7 @@ with recursive lines as (
 		select l.id from trapeze.live l where l.key = g.key and l.lane_place is not null and l.state = 'pending'
 			and case when cardinality(g.kind_free) = 0 then l.kind = g.kind and (l.lane = g.lane or cardinality(g.lane_free) > 0 and g.opens and not (
 				select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane)) else l.lane = g.lane end
-			and (l.priority < p.priority or l.lane <> g.lane or g.handled and not `, handled("l"), `)
+			and (l.lane <> g.lane or (`, handled("l"), `, l.priority) < (g.handled, p.priority))
 		order by l.priority, l.ready_at desc, l.id desc limit 1
 	) l where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
 ), held as materialized (

@@ -43,6 +43,7 @@ type submission struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args,omitempty"`
 	Subject     string          `json:"subject,omitempty"`
+	JobKey      string          `json:"key,omitempty"` // whose job it is
 	Lane        string          `json:"lane,omitempty"`
 	Priority    *int            `json:"priority,omitempty"`
 	Delay       string          `json:"delay,omitempty"`
@@ -57,7 +58,7 @@ type submission struct {
 func (c *Crowd) submit(ctx context.Context, client int, pod *Pod, s submission) history.Call {
 	call := c.begin(client, "submit", pod)
 	call.Key, call.Unique, call.Kind, call.Subject = s.key, s.UniqueKey, s.Kind, s.Subject
-	call.Lane, call.Priority, call.Args, call.Chain = s.Lane, s.Priority, s.Args, s.Chain
+	call.Lane, call.Priority, call.Args, call.Chain, call.JobKey = s.Lane, s.Priority, s.Args, s.Chain, s.JobKey
 	call.Delay, _ = time.ParseDuration(s.Delay)
 	body, err := json.Marshal(s)
 	if err != nil {

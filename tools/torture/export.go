@@ -19,7 +19,7 @@ func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
 	return errors.Join(w.exportOne(ctx, "jobs", history.JobsFile), w.exportOne(ctx, "events", history.EventsFile), w.exportRows(ctx), w.exportPipelines(ctx),
-		w.exportOccurrences(ctx), w.exportSchedules(ctx))
+		w.exportOccurrences(ctx), w.exportSchedules(ctx), w.exportKeys(ctx))
 }
 
 // exportRows exports the rows that demo.tx jobs wrote in the transactions that ended them. exportPipelines exports the status of the
@@ -41,6 +41,11 @@ select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trape
 func (w *World) exportSchedules(ctx context.Context) error {
 	return exportQuery[history.Schedule](ctx, w, history.SchedulesFile, `
 select n, at, schedule, expression, paused, anchor, undecided from torture_schedules order by n`)
+}
+
+// exportKeys exports the keys of the jobs.
+func (w *World) exportKeys(ctx context.Context) error {
+	return exportQuery[history.Keyed](ctx, w, history.KeysFile, `select id, key from trapeze.jobs where key is not null order by id`)
 }
 
 // exportQuery writes the results of a query to a file.

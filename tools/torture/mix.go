@@ -128,6 +128,10 @@ func (k *errands) step() job.Step {
 		subject := k.subject()
 		step.Subject = &subject
 	}
+	if k.r.IntN(8) == 0 {
+		key := k.hotKey()
+		step.Key = &key
+	}
 	return step
 }
 

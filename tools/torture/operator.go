@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/tools/torture/history"
 )
 
@@ -20,7 +21,10 @@ const (
 	limitedSlots = 3
 )
 
-// operator changes lanes and the queue state while jobs are running. It writes directly to the database.
+// keySlots is the default number of jobs of each key that may run at a time in the default lane.
+const keySlots = 3
+
+// operator changes lanes, limits per key and the queue state while jobs are running. It writes directly to the database.
 type operator struct {
 	c *Crowd
 	r *rand.Rand
@@ -31,13 +35,18 @@ func (o *operator) prepare(ctx context.Context) error {
 	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4) on conflict (name) do nothing`
 	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots)
 	o.limit(ctx, limitedSlots) // records the limit
+	o.keyLimit(ctx, "*", keySlots)
 	return err
 }
 
 // run makes a change every few seconds until ctx is cancelled, and then reopens all lanes and the queue.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
-		switch o.r.IntN(14) {
+		switch o.r.IntN(18) {
+		case 14, 15:
+			o.keyLimit(ctx, "*", 1+o.r.IntN(4))
+		case 16, 17:
+			o.keyLimit(ctx, "key 0", o.r.IntN(4))
 		case 0, 1, 2, 3, 4:
 			slots := []int{0, 1, 2, 3, 5, -1}[o.r.IntN(6)]
 			o.lane(ctx, slots, true)
@@ -66,6 +75,7 @@ func (o *operator) run(ctx context.Context) {
 	defer cancel()
 	o.lane(opening, narrowSlots, true)
 	o.limit(opening, limitedSlots)
+	o.keyLimit(opening, "*", keySlots)
 	o.setPaused(opening, false)
 }
 
@@ -79,6 +89,14 @@ func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
 // limit sets the limited lane's number of slots across all pods.
 func (o *operator) limit(ctx context.Context, slots int) {
 	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, Slots: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
+}
+
+// keyLimit limits the jobs of a key, or of each key, in the default lane. With 0 slots, it removes the limit.
+func (o *operator) keyLimit(ctx context.Context, key string, slots int) {
+	const sql = `with gone as (delete from trapeze.limits where scope = 'lane' and name = $1 and key = $2 and $3::int = 0)
+insert into trapeze.limits (scope, name, key, slots) select 'lane', $1, $2, $3::int where $3::int > 0
+on conflict (scope, name, key) do update set slots = excluded.slots`
+	o.do(ctx, history.Call{Verb: "key_limit", Lane: job.DefaultLane, JobKey: key, Slots: &slots}, sql, job.DefaultLane, key, slots)
 }
 
 func (o *operator) setPaused(ctx context.Context, paused bool) {

@@ -229,7 +229,7 @@ select (select count(*) from trapeze.live), not exists (
 		or (select paused from trapeze.queue_state)
 		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
 and not exists (
-	select from trapeze.parked where why in ('scheduled', 'retry', 'snooze') and run_after < now() + interval '5 minutes')
+	select from trapeze.parked where why in ('scheduled', 'retry', 'snooze') and run_after < now() + interval '5 minutes' or why = 'key')
 and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
 // settle waits until nothing is left to do. Its time limit is long enough for everything that may still happen on its own. To let a slow

@@ -16,6 +16,7 @@ const (
 	callsApart  = 160 * time.Millisecond // average interval between one client's calls
 	inFlight    = 128                    // maximum number of concurrent calls, over all clients
 	hotSubjects = 12                     // subjects that jobs compete for
+	hotKeys     = 4                      // keys whose jobs compete for places
 )
 
 // errand is one action of a client: a submission, or a cancel or stop of a known job.
@@ -81,7 +82,7 @@ func (k *errands) kind() submission {
 	panic("unreachable")
 }
 
-// addOptions adds random options to a submission, such as a key, a lane, a priority, a delay or a subject.
+// addOptions adds random options to a submission, such as an idempotency key, a lane, a priority, a delay, a subject or a key.
 func (k *errands) addOptions(s *submission) {
 	if k.r.IntN(3) == 0 {
 		s.key = fmt.Sprintf("%d/%d", k.client, k.n)
@@ -99,7 +100,17 @@ func (k *errands) addOptions(s *submission) {
 	if s.Subject == "" && k.r.IntN(15) == 0 {
 		s.Subject = k.subject()
 	}
+	if s.Kind != "demo.nobody" { // a job that no pod can run would keep its place
+		switch k.r.IntN(10) {
+		case 0, 1:
+			s.JobKey = k.hotKey()
+		case 2:
+			s.JobKey = fmt.Sprintf("rare %d/%d", k.client, k.n/3)
+		}
+	}
 }
+
+func (k *errands) hotKey() string { return fmt.Sprint("key ", k.r.IntN(hotKeys)) }
 
 func (k *errands) subject() string { return fmt.Sprint("hot ", k.r.IntN(hotSubjects)) }
 

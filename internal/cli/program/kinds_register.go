@@ -67,7 +67,7 @@ func (d *demoKinds) register(r *runner.Runner) {
 	handle(r, d, d.noop)
 	handle(r, d, d.echo)
 	handle(r, d, d.result)
-	handle(r, d, d.sleep)
+	handle(r, d, d.sleep, runner.ConcurrencyPerKey(2)) // has no effect on jobs without a key
 	handle(r, d, d.progress)
 	handle(r, d, d.fail)
 	handle(r, d, d.flaky)

@@ -41,6 +41,15 @@ func uneventful(t *testing.T) *past {
 	a.succeed()
 	b.claim("pod2").succeed()
 
+	// Two jobs of a key run at the same time, and a third one waits for a place.
+	p.limitKey("*", 2)
+	c1, c2 := p.submit("demo.noop", `{}`, tenant("k")).claim("pod1"), p.submit("demo.noop", `{}`, tenant("k")).claim("pod2")
+	c3 := p.submit("demo.noop", `{}`, tenant("k"))
+	p.pass(100 * time.Millisecond)
+	c1.succeed()
+	c3.claim("pod1").succeed()
+	c2.succeed()
+
 	// These jobs are cancelled or stopped.
 	p.submit("demo.sleep", `{"ms":5000}`).cancelPending()
 	c := p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").askCancel()

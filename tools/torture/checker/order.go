@@ -13,7 +13,7 @@ import (
 //
 // A claim is compared only with jobs that it must have seen and could have taken. These jobs were visible before the claim began, according
 // to the response to their submission, and were still waiting after the claim was committed, according to the first line of its handler.
-// They have no subject, unique key or crash, each of which may delay a job. The claiming process handles their kind, and no operator
+// They have no subject, key, unique key or crash, each of which may delay a job. The claiming process handles their kind, and no operator
 // command affects them during that time. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when
 // the subject becomes free. Nothing disturbs the database during that time.
 func orderHolds(v *view, f *Finding) {
@@ -30,7 +30,7 @@ func orderHolds(v *view, f *Finding) {
 		if w.claim != nil && (w.born || w.ranked && w.of.job.Subject == "") {
 			l.claimed = append(l.claimed, w)
 		}
-		if !w.born && w.of.job.Subject == "" && w.of.job.UniqueKey == nil && !w.crashed && w.ranked {
+		if !w.born && w.of.job.Subject == "" && w.of.key == "" && w.of.job.UniqueKey == nil && !w.crashed && w.ranked {
 			if there[w] = v.seen(w); there[w].Before(w.to) {
 				l.passed = append(l.passed, w)
 			}

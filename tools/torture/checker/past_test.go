@@ -159,6 +159,12 @@ func (p *past) operate(lane string, slots int, open bool) {
 	p.run.Calls = append(p.run.Calls, c)
 }
 
+// limitKey records a change to the limit of a key, or of each key, in the default lane.
+func (p *past) limitKey(key string, slots int) {
+	p.run.Calls = append(p.run.Calls, history.Call{N: len(p.run.Calls) + 1, Verb: "key_limit", Lane: "default", JobKey: key, Slots: &slots, Began: p.step(),
+		Ended: p.step(), Outcome: history.OK})
+}
+
 // done finishes the run: it adds the quiet tail, the pods' shutdown, the samples and the exports.
 func (p *past) done() *history.Run {
 	p.run.Settings.QuietFrom = p.step()

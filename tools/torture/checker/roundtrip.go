@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/tools/torture/history"
 )
 
-// roundTrip (I21) checks that a job matches its submission in kind, subject, lane, priority, arguments and declared steps. The arguments
+// roundTrip (I21) checks that a job matches its submission in kind, subject, key, lane, priority, arguments and declared steps. The arguments
 // must be the same JSON value down to the last digit. The result of demo.echo must equal its arguments. Submissions that share a unique key
 // may differ, but one of them must match the job.
 func roundTrip(v *view, f *Finding) {
@@ -56,6 +56,8 @@ func differs(c *history.Call, s *story) string {
 		return "kind"
 	case c.Subject != j.Subject:
 		return "subject"
+	case c.JobKey != s.key:
+		return "key"
 	case c.Lane != "" && c.Lane != j.Lane:
 		return "lane"
 	case c.Priority != nil && *c.Priority != priority:

@@ -15,6 +15,7 @@ type tale struct {
 	row   job.Job
 	spans []running
 	delay time.Duration
+	key   string
 }
 
 type running struct {
@@ -31,6 +32,7 @@ func lane(name string) with          { return func(c *history.Call) { c.Lane = n
 func priority(n int) with            { return func(c *history.Call) { c.Priority = &n } }
 func delay(d time.Duration) with     { return func(c *history.Call) { c.Delay = d } }
 func key(k string) with              { return func(c *history.Call) { c.Key = k } }
+func tenant(k string) with           { return func(c *history.Call) { c.JobKey = k } }
 func unique(k string) with           { return func(c *history.Call) { c.Unique = k } }
 func outcome(o string) with          { return func(c *history.Call) { c.Outcome = o } }
 func chain(steps ...job.Step) with   { return func(c *history.Call) { c.Chain = steps } }
@@ -58,6 +60,7 @@ func (p *past) submit(kind, args string, more ...with) *tale {
 	}
 	t := p.add(j)
 	t.delay = c.Delay
+	t.keyed(c.JobKey)
 	p.xid++
 	t.event("job.enqueued", "", job.Pending, "api")
 	c.Job, c.Ended = t.row.ID, p.step()
@@ -65,6 +68,14 @@ func (p *past) submit(kind, args string, more ...with) *tale {
 		c.Job, c.Status, c.State = 0, 0, ""
 	}
 	p.run.Calls = append(p.run.Calls, c)
+	return t
+}
+
+// keyed gives the job a key.
+func (t *tale) keyed(key string) *tale {
+	if t.key = key; key != "" {
+		t.p.run.Keys = append(t.p.run.Keys, history.Keyed{Job: t.row.ID, Key: key})
+	}
 	return t
 }
 
@@ -201,7 +212,7 @@ func (t *tale) hand() *tale {
 	if len(plan) > 0 {
 		j.Planned, _ = json.Marshal(plan)
 	}
-	child := t.p.add(j)
+	child := t.p.add(j).keyed(t.key)
 	child.event("job.enqueued", "", job.Pending, "handler")
 	child.taken(t.pod(), true)
 	return child.line("start", "fast")

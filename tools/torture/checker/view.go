@@ -24,6 +24,8 @@ type view struct {
 	calls     map[int64][]*history.Call // by the job that the call names
 	lanes     lanes
 	waits     []*wait
+	keyed     map[string][]*story // the jobs of each key
+	keyLimits keyLimits
 	looked    []freeSlots
 	claimed   map[*life][]*wait // by claiming process, in order; nil until needed
 	slack     time.Duration     // how much longer reactions may take on a loaded machine
@@ -41,6 +43,7 @@ type story struct {
 	branches []*story // the first job of each branch of the job's fan-out
 	onFail   []*story // the job's on-failure jobs
 	tampered bool     // a fault wrote directly to the job's rows
+	key      string   // empty if there is none
 }
 
 // claim is one claim of a job. It lasts from the event that records the claim to the event that ends it.
@@ -113,6 +116,7 @@ func look(run *history.Run) *view {
 			parent.next = append(parent.next, s)
 		}
 	}
+	v.indexKeys()
 	v.lanes = lanesOf(run)
 	v.waits = v.waitsOf()
 	return v

@@ -82,7 +82,7 @@ func (v *view) windows() []window {
 		return &list[i], at.Sub(list[i].from) < inEvery/2
 	}
 	for _, one := range v.waits {
-		if w, first := in(one.since.At); first && !one.born && v.podsRun(one.of.job.Kind) {
+		if w, first := in(one.since.At); first && !one.born && one.of.key == "" && v.podsRun(one.of.job.Kind) {
 			w.due++
 		}
 	}

@@ -30,9 +30,10 @@ type Run struct {
 	Pipelines   []Pipeline
 	Occurrences []Fire
 	Schedules   []Schedule
+	Keys        []Keyed
 }
 
-// Read reads a run's folder. the plan, the rows, the pipelines, the occurrences and the schedules are optional; Read fails if any other file is
+// Read reads a run's folder. the plan, the rows, the pipelines, the occurrences, the schedules and the keys are optional; Read fails if any other file is
 // missing.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
@@ -48,12 +49,13 @@ func Read(dir string) (*Run, error) {
 		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
 		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events), read(dir, RowsFile, &r.Rows),
 		read(dir, PipelinesFile, &r.Pipelines), read(dir, OccurrencesFile, &r.Occurrences), read(dir, SchedulesFile, &r.Schedules),
+		read(dir, KeysFile, &r.Keys),
 	)
 }
 
 func read[T any](dir, name string, into *[]T) error {
 	list, err := ReadLines[T](filepath.Join(dir, name))
-	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, OccurrencesFile, SchedulesFile}, name) {
+	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, OccurrencesFile, SchedulesFile, KeysFile}, name) {
 		return nil
 	}
 	*into = list

@@ -28,6 +28,7 @@ const (
 	PipelinesFile   = "pipelines.jsonl"   // [Pipeline], in the same snapshot
 	OccurrencesFile = "occurrences.jsonl" // [Fire], in the same snapshot
 	SchedulesFile   = "schedules.jsonl"   // [Schedule], written by the torture's own trigger
+	KeysFile        = "keys.jsonl"        // [Keyed], in the same snapshot
 )
 
 // Settings holds the parameters of a run.
@@ -101,7 +102,7 @@ const (
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the queue state (queue_state) or a schedule
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, a limit per key (key_limit), the queue state (queue_state) or a schedule
 	Pod      string          `json:"pod"`  // the pod that received the call
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
@@ -125,6 +126,14 @@ type Call struct {
 	Paused      *bool `json:"paused,omitempty"`
 	SlotsPerPod *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
 	Slots       *int  `json:"slots,omitempty"`         // slots across all pods
+
+	JobKey string `json:"job_key,omitempty"` // key of a submitted job; for the verb key_limit, the key that Slots limits in Lane, or * for each key
+}
+
+// Keyed is a job with a key.
+type Keyed struct {
+	Job int64  `json:"job,string"`
+	Key string `json:"key"`
 }
 
 // Sample is one observation of the running jobs, taken in a single snapshot after T.
