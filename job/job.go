@@ -230,6 +230,7 @@ type Submission struct {
 	Submitter      string
 	Pipeline       string // the pipeline's name
 	NeedsApproval  bool
+	Ordered        bool // keeps its subject while it waits for a retry
 	Foreign        bool
 	Then           []Step // the next steps of the chain, in order
 }

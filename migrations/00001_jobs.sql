@@ -33,6 +33,7 @@ create table trapeze.jobs (
     group_id     bigint,                   -- the fan-out for which this branch counts; null: the pipeline's spine
     child_no     integer,                  -- which of its branches
     impaired     boolean not null default false, -- something before it went wrong and did not stop it
+    ordered      boolean not null default false, -- while it waits for a retry, it keeps its subject
     traceparent  text check (octet_length(traceparent) <= 55), -- the W3C header of that name, version 00; null: not traced
     erased_at    timestamptz               -- when the job's data was erased; null: never
 );

@@ -116,6 +116,7 @@ begin
     j.pipeline_id := j.id;
     j.step := 0;
     j.impaired := false;
+    j.ordered := coalesce(j.ordered, false);
     j.created_at := now();
     j.xid := pg_current_xact_id();
     insert into trapeze.jobs select (j).*;
@@ -181,6 +182,7 @@ begin
     made.key := nullif(coalesce(steps[1] ->> 'key', was.key), '');
     made.parent_id := new.id;
     made.submitter := was.submitter;
+    made.ordered := was.ordered and made.subject <> '';
     made.traceparent := was.traceparent;
     made.planned := (
         select json_agg(json_build_object('kind', s.step -> 'kind', 'args', s.step -> 'args', 'lane', coalesce(s.step ->> 'lane', ''),

@@ -76,6 +76,11 @@ func IdempotencyKey(key string) EnqueueOption {
 // that handlers in other lanes send to it. Later steps of a submitted chain need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
+// Ordered makes a job with a [Subject] keep it between attempts: while the job waits for a retry or is snoozed, the next job with the same kind and
+// subject does not run. A job that waits for its children keeps no subject. Next steps with a subject are ordered, too. To skip a job that blocks its
+// subject, cancel it ([Admin.Cancel]). Without a subject, the submission is rejected with [job.ErrInvalid].
+func Ordered() EnqueueOption { return enqueueOption(func(w *submission) { w.Ordered = true }) }
+
 // Submitter names the job's submitter. The job's next steps and children inherit the name and cannot set another. Therefore, a principal
 // that may see part of a pipeline may see all of it.
 func Submitter(name string) EnqueueOption {

@@ -9,7 +9,7 @@ import (
 )
 
 // A job with a subject is in live only while it holds the subject's guard: the row of subjects with the state held. A job whose
-// subject is taken is parked with the reason subject. Three statements insert guards: a submission or next step ([placeParts]), a promotion,
+// subject is taken is parked with the reason subject. An ordered job keeps the guard while it is parked until its retry. Three statements insert guards: a submission or next step ([placeParts]), a promotion,
 // and an admission. Each of them makes only those jobs pending whose guard it has inserted.
 //
 // The end of a handler gives the guard to the first job that is parked for the subject ([endGuards]). Any other transaction that ends a job or parks it frees
@@ -39,6 +39,13 @@ func takeGuards(from string) string {
 // without it, the planner would read all guards into a hash table.
 const guardFree = `not exists (select from trapeze.subjects c
 		where c.kind = w.kind and c.subject = w.subject and c.state = 'held' offset 0)`
+
+// holdsGuard is the condition that an ordered job in row w, which has waited for its retry, holds the guard of its subject. Its row in parked must be
+// locked: while it is there, nothing takes its guard. Plan: as for guardFree.
+func holdsGuard(w string) string {
+	return `(` + w + `.subject <> '' and exists (select from trapeze.subjects c
+		where c.kind = ` + w + `.kind and c.subject = ` + w + `.subject and c.state = 'held' and c.job_id = ` + w + `.id offset 0))`
+}
 
 // firstOfEach selects the first row p of parked for the subject of row w, for each value of an expression, among the rows that a condition admits. Its cost
 // does not depend on the number of rows with the same value. There must be an index on kind, subject, the value and the order.
@@ -106,7 +113,7 @@ union all
 select kind, subject, coalesce(key, ''), kind, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
-// whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
+// whose lane is open while the pending job's lane is not. An ordered job that has been claimed before yields to none. The pending job is not running, so the run before it counts as the latest one
 // again. A recovered job, which precedes others of its priority, then counts as due since its latest claim. Plan: per subject, one probe of subjects_one_guard and of live_pkey,
 // and those of waitingFirst.
 var yieldSQL = newStatement(`
@@ -116,10 +123,10 @@ with outranked as materialized (
 		select c.job_id from trapeze.subjects c where c.kind = w.kind and c.subject = w.subject and c.state = 'held' limit 1
 	) c
 	cross join lateral (
-		select l.id, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
+		select l.id, l.fence, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
 		from trapeze.live l where l.id = c.job_id and l.state = 'pending' limit 1
 	) l
-	where not `, noneWaits("p.opens and (not l.opens or p.priority > l.priority)"), `
+	where not `, noneWaits("p.opens and (not l.opens or p.priority > l.priority)"), ` and not `, KeepsSubject("l"), `
 ), held as materialized (
 	select l.id from outranked o join trapeze.live l on l.id = any(array[o.id]) where l.state = 'pending' order by o.id for update of l skip locked
 ), gone as (
@@ -130,7 +137,12 @@ with outranked as materialized (
 ), `, ReleaseGuards, `
 select id from gone`)
 
-// ReleaseGuards gives back the guards of the pending jobs in the gone CTE. The run before them is the latest one again, unless that job has
+// KeepsSubject is the condition that the job in row l of live is ordered and has been claimed before. Plan: jobs_pkey.
+func KeepsSubject(l string) string {
+	return `(` + l + `.fence > 0 and (select j.ordered from trapeze.jobs j where j.id = ` + l + `.id))`
+}
+
+// ReleaseGuards gives back the guards of the pending jobs in the gone CTE, among them ordered ones that are parked. The run before them is the latest one again, unless that job has
 // been deleted or erased in the meantime. Plan: subjects_by_subject, jobs_pkey.
 const ReleaseGuards = `released as (
 	update trapeze.subjects c set state = 'free', job_id = c.previous_job, previous_job = null from gone g where ` + pendingGuard + `

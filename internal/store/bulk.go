@@ -31,7 +31,7 @@ select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w grou
 
 var (
 	bulkJobs = []string{"id", "kind", "lane", "subject", "key", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
-		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "traceparent"}
+		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "ordered", "traceparent"}
 	bulkLive   = []string{"id", "ready_at", "event_no", "priority", "unique_while", "lane", "kind", "subject", "state"}
 	bulkParked = []string{"id", "run_after", "event_no", "priority", "unique_while", "lane", "kind", "subject", "why", "key"}
 )
@@ -89,7 +89,7 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
 		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, Some(n.Key), n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
-			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, Some(n.Trace)), nil
+			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, n.Ordered, Some(n.Trace)), nil
 	}))
 	if err != nil {
 		return false, err

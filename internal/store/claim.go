@@ -28,6 +28,7 @@ type Definition struct {
 	MaxCrashes  *int            // nil means the kind's setting
 	Submitter   string
 	Trace       string    // trace context of the submission, as a traceparent; empty if there is none
+	Ordered     bool      // the job keeps its subject while it waits for a retry
 	CreatedAt   time.Time // time of submission
 }
 
@@ -168,7 +169,7 @@ select `, tookMicros, `, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lan
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
 	coalesce(c.ready_at, now()), coalesce(c.due_at, c.ready_at, now()),
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end,
-	j.group_id, j.child_no, coalesce(j.impaired, false),
+	j.group_id, j.child_no, coalesce(j.impaired, false), coalesce(j.ordered, false),
 	coalesce(case when c.fence % 10000000000 > 1 then (select g.snoozes from trapeze.job_progress g where g.id = c.id) end, 0),
 	j.traceparent, coalesce(j.created_at, now()), coalesce(c.ahead, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`)
@@ -265,7 +266,7 @@ func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 	c := &Claimed{Path: "poll"}
 	s.columns = append(s.columns[:0], &s.micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &c.Key, &s.args, &c.PipelineID, &c.ParentID,
 		&c.Step, &s.planned, &c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &c.DueAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
+		&c.ClaimedAt, &c.ReadyAt, &c.DueAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Ordered, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
 	err := row.Scan(s.columns...)
 	c.Args, c.Planned, c.Checkpoint = s.args, s.planned, s.checkpoint // Scan allocates new values for each row
 	if s.trace != nil {

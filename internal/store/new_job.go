@@ -27,6 +27,7 @@ type NewJob struct {
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
 	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
+	Ordered     bool    // the job keeps its subject while it waits for a retry
 	Priority    int
 	DelayMillis int64 // if positive, the job is parked for this long
 	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
@@ -126,9 +127,9 @@ const (
 
 	placeJobs = `new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, key, args, pipeline_id, parent_id, step, planned, max_attempts,
-		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, traceparent)
+		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, ordered, traceparent)
 	select id, kind, lane, subject, key, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
-		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, traceparent from placed
+		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, coalesce(ordered, false), traceparent from placed
 )`
 	placePipelines = `new_pipelines as (
 	insert into trapeze.pipelines (id, name) select pipeline_id, pipeline from placed where pipeline is not null
@@ -202,6 +203,7 @@ var newJobs = columns[*NewJob]{"new_", []columnOf[*NewJob]{
 	column("child_no", "int", func(n *NewJob) *int32 { return n.No }),
 	column("impaired", "boolean", func(n *NewJob) bool { return n.Impaired }),
 	rare("traceparent", "text", func(n *NewJob) *string { return Some(n.Trace) }),
+	rare("ordered", "boolean", func(n *NewJob) *bool { return Some(n.Ordered) }),
 	column("needs_approval", "boolean", (*NewJob).approval),
 }}
 

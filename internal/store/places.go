@@ -95,12 +95,12 @@ with recursive groups as (
 		limit greatest(0, least(g.lane_most - g.in_lane, g.kind_most - g.in_kind)) for update skip locked
 	) p where g.opens or g.kind_most is null
 ), may as materialized (
-	select w.*, w.subject = '' or `, guardFree, ` as free,
+	select w.*, w.subject = '' or w.holds or `, guardFree, ` as free,
 		row_number() over (partition by w.key, w.kind order by (-w.priority), w.run_after, w.id) as kind_no,
-		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from picked w
+		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from (select p.*, `, holdsGuard("p"), ` as holds from picked p offset 0) w
 ), fits as materialized (
 	select w.*, row_number() over (partition by w.key, w.lane order by (-w.priority), w.run_after, w.id) as lane_no
-	from may w where w.free and (w.subject = '' or w.subject_no = 1) and coalesce(w.kind_no <= w.kind_most - w.in_kind, true)
+	from may w where w.free and (w.subject = '' or w.holds or w.subject_no = 1) and coalesce(w.kind_no <= w.kind_most - w.in_kind, true)
 ), lane_places as materialized (
 	`, freePlaces("fits", "key, lane", "lane_most", "in_lane", "select l.lane_place from trapeze.live l where l.key = n.key and l.lane = n.lane and l.lane_place is not null"), `
 ), kind_places as materialized (
@@ -119,7 +119,7 @@ with recursive groups as (
 ), `, takeGuards("(select f.* from fits f join admitted a on a.id = f.id)"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
 )
-select m.key, m.subject, m.free, case when a.id is not null and m.subject <> '' and not exists (select from guarded g where g.job_id = m.id)
+select m.key, m.subject, m.free, case when a.id is not null and m.subject <> '' and not m.holds and not exists (select from guarded g where g.job_id = m.id)
 	then trapeze.lost_race() else a.id is not null end, m.kind, m.lane, m.priority, now()
 from may m left join admitted a on a.id = m.id`)
 

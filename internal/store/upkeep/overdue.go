@@ -47,7 +47,7 @@ with aged as materialized (
 	returning ` + overdueColumns + `, l.state, l.pod, l.cancel_requested, l.claim_xid, h.age
 ), gone_parked as (
 	delete from trapeze.parked l using held_parked h where l.id = any(array[h.id])
-	returning ` + overdueColumns + `, 'parked', null::uuid, false, null::xid8, h.age
+	returning ` + overdueColumns + `, 'pending', null::uuid, false, null::xid8, h.age
 ), gone as materialized (
 	select g.*, case when cancel_requested then 'cancelled' else 'failed' end as ends,
 		case when cancel_requested then 'cancelled' else 'deadline' end as why,
@@ -69,7 +69,7 @@ with aged as materialized (
 		and c.state = 'held'
 ), ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message, fields)
-	select id, event_no + 1, fence, pod, case state when 'parked' then 'pending' else state end, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
+	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select g.id, g.fence, g.pod::text, ` + store.EndJSON("g.ends", "g.why", "g.error", "g.class") + ` from gone g
 union all
