@@ -37,6 +37,18 @@ func Priority(p int) EnqueueOption { return enqueueOption(func(w *submission) { 
 // Delay sets the delay between the submission and the time at which the job is due.
 func Delay(d time.Duration) EnqueueOption { return enqueueOption(func(w *submission) { w.Delay = d }) }
 
+// StartBy limits the time from the submission until the job's first start, by the database's clock. A job that has not started by then never does: it
+// fails with the reason expired, within about a minute, and its failure steps run. A claim by a pod counts as the start: a retry, a recovery or a
+// hand-back after it has no such limit. Default: no limit. The limit must be positive and exceed the [Delay]; otherwise, the submission is rejected with
+// [job.ErrInvalid].
+func StartBy(d time.Duration) EnqueueOption {
+	return enqueueOption(func(w *submission) {
+		if w.StartBy = d; d <= 0 {
+			w.wrong = fmt.Errorf("%w: StartBy(%s), want more than 0", job.ErrInvalid, d)
+		}
+	})
+}
+
 // MaxAttempts overrides the kind's limit for this job.
 func MaxAttempts(n int) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.MaxAttempts = &n })

@@ -86,7 +86,7 @@ var lockFirst = `(select p.id, p.key, p.priority, p.run_after from trapeze.parke
 		where p.id = (select p.id from ` + waitingFirst + ` order by p.opens desc, (-p.priority), p.run_after, p.id limit 1)
 			and not ` + duePrecedes("((-d.priority), d.run_after, d.id) < ((-p.priority), p.run_after, p.id)") + ` for update skip locked) h`
 
-const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key`
+const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key, start_by`
 
 // admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It does not take
 // a later job if the first one is locked, or is due but not promoted yet: the job would have to yield at once, and the process that has locked the first job admits it. It

@@ -134,7 +134,7 @@ with lanes as materialized (
 	left join lateral (select p.rank, p.ready_at, p.id from picked p where p.lane = w.lane order by p.rank desc, p.ready_at desc, p.id desc limit 1) p on true
 	cross join lateral (
 		select n.id, bool_and(n.short) over (rows unbounded preceding) as may from (
-			select k.id, k.fence = 0 and k.subject = '' and k.unique_while is null and k.kind = any(@short::text[]) as short from trapeze.live k
+			select k.id, k.fence = 0 and k.subject = '' and k.unique_while is null and k.start_by is null and k.kind = any(@short::text[]) as short from trapeze.live k
 			where `, claimable, ` and ((-k.priority), k.ready_at, k.id) > (coalesce(p.rank, -101), coalesce(p.ready_at, '-infinity'), coalesce(p.id, 0))
 			order by k.lane, (-k.priority), k.ready_at, k.id limit w.ahead
 		) n
@@ -176,7 +176,9 @@ from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.
 
 const (
 	// claimable is the condition under which this pod may claim row k of the lane in row w.
-	claimable = `k.lane = w.lane and k.state = 'pending' and k.kind = any(@kinds::text[]) and (not k.isolated or @isolated::boolean)`
+	claimable = `k.lane = w.lane and k.state = 'pending' and k.kind = any(@kinds::text[]) and (not k.isolated or @isolated::boolean) and ` + InTime
+	// InTime is the condition that row k of live may start: it has started before, or its time limit for that has not passed.
+	InTime = `(k.start_by is null or k.start_by >= now() or k.started_at is not null)`
 	// KeyUnlocked locks the unique key of row k if it is held only while the job is pending. It is false if the key is locked. Plan:
 	// unique_keys_of_job.
 	KeyUnlocked = `(k.unique_while is distinct from 'pending'
@@ -277,16 +279,16 @@ func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 
 // marksSQL reads lanes rank by rank, from their marks on, and returns a mark for each rank that took long or already has one: the ready time of the
 // rank's first job that this pod can claim, but never later than the current time minus 200 ms or the given margin, which allow for submissions in
-// flight. The rows that it read before that job are dead rows, running jobs, and jobs of kinds that this pod does not handle. Plan: per lane and
+// flight. The rows that it read before that job are dead rows, running jobs, expired ones, and jobs of kinds that this pod does not handle. Plan: per lane and
 // rank, an Index Scan on live_for_claim that stops at the first job of these kinds.
 var marksSQL = newStatement(`
 select w.lane, r.rank, least(r.ready_at, now() - interval '200 milliseconds', now() - @margin::bigint * interval '1 microsecond'), `, tookMicros, `
 from unnest(@lanes::text[]) as w(lane) left join lateral (
 	select rank, b.since, b.began, (
-		select l.ready_at from trapeze.live l
-		where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= coalesce(b.since, '-infinity') and l.state = 'pending'
-			and l.kind = any(@kinds::text[])
-		order by l.lane, (-l.priority), l.ready_at, l.id limit 1
+		select k.ready_at from trapeze.live k
+		where k.lane = w.lane and (-k.priority) = rank and k.ready_at >= coalesce(b.since, '-infinity') and k.state = 'pending'
+			and k.kind = any(@kinds::text[]) and `, InTime, `
+		order by k.lane, (-k.priority), k.ready_at, k.id limit 1
 	) as ready_at, clock_timestamp() as ended
 	from `, AllRanks, ` cross join lateral (
 		select clock_timestamp() as began, (select m.since from unnest(@mark_lanes::text[], @mark_ranks::int[], @mark_times::timestamptz[]) as m(lane, rank, since)

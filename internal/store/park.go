@@ -90,12 +90,12 @@ with due as materialized (
 	returning p.*, p.key is null and (p.subject = '' or d.holds or p.id in (select job_id from guarded)) as admitted
 ), placed as (
 	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
-	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key
+	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key, start_by
 	from moved where admitted
 ), waits as (
 	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
 	select case when key is null then 'subject' else 'key' end, run_after, id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated,
-		unique_while, lane, kind, subject, key
+		unique_while, lane, kind, subject, key, start_by
 	from moved where not admitted
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)

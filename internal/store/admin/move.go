@@ -41,8 +41,8 @@ with page as materialized (
 ), unplaced as (
 	delete from trapeze.live l using hit h where l.id = h.id and l.key is not null returning l.*, h.lane as new_lane
 ), keyed as (
-	insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key)
-	select 'key', coalesce(due_at, ready_at), id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, new_lane, kind, subject, key
+	insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key, start_by)
+	select 'key', coalesce(due_at, ready_at), id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, new_lane, kind, subject, key, start_by
 	from unplaced returning id, event_no, fence, lane, kind, subject, key
 ), gone as (
 	select * from unplaced u where not ` + store.KeepsSubject("u") + `
