@@ -17,7 +17,7 @@ import (
 // matches no row. A job whose row is locked is skipped. If it is running, its pod is asked to stop the handler, which also ends the
 // transaction that holds the lock. A job with a committed cancel request ends as cancelled.
 //
-// Jobs that have not started by their time limit fail with the reason expired, whatever they wait for.
+// Jobs that have not started by their time limit fail with the reason expired, regardless of the reason for which they wait.
 //
 // A recovered job precedes its lane's backlog and no longer has the time at which it became due. Its age is measured from its latest claim
 // and is therefore never overestimated. A job that was claimed after the snapshot has a different fence. It is left to the next run of the
