@@ -35,7 +35,9 @@ type Submission struct {
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
 	Foreign     bool            `json:"foreign,omitempty"`      // another program handles the kinds, so this pod need not know them
 	Approval    bool            `json:"needs_approval,omitempty"`
-	Chain       []Step          `json:"chain,omitempty"` // the next steps
+	StartBy     *Delay          `json:"start_by,omitempty"` // time from now within which the job must start
+	Ordered     bool            `json:"ordered,omitempty"`  // while it waits for a retry, it keeps its subject
+	Chain       []Step          `json:"chain,omitempty"`    // the next steps
 }
 
 // Step is a step of a chain. Missing fields are inherited from the previous step.
@@ -56,6 +58,12 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	}
 	if s.MaxAttempts != nil {
 		options = append(options, runner.MaxAttempts(*s.MaxAttempts))
+	}
+	if s.StartBy != nil {
+		options = append(options, runner.StartBy(time.Duration(*s.StartBy)))
+	}
+	if s.Ordered {
+		options = append(options, runner.Ordered())
 	}
 	if s.Approval {
 		options = append(options, runner.NeedsApproval())

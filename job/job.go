@@ -231,6 +231,8 @@ type Submission struct {
 	Submitter      string
 	Pipeline       string // the pipeline's name
 	NeedsApproval  bool
+	StartBy        time.Duration // time from the submission within which the job must start; 0 means no limit
+	Ordered        bool          // keeps its subject while it waits for a retry
 	Foreign        bool
 	Then           []Step // the next steps of the chain, in order
 }

@@ -33,7 +33,7 @@ const (
 
 var moves = map[State][]State{
 	"":               {AwaitingApproval, Pending, Running},
-	AwaitingApproval: {Pending, Cancelled},
+	AwaitingApproval: {Pending, Failed, Cancelled},
 	Pending:          {Pending, Running, Failed, Cancelled},
 	Running:          {Succeeded, Failed, Cancelled, Pending, Waiting},
 	Waiting:          {Succeeded, Failed, Cancelled},
@@ -88,7 +88,7 @@ const (
 	ReasonUnstorable        Reason = "unstorable"      // the handler's result could not be stored
 	ReasonChildrenFailed    Reason = "children_failed" // some branches of its fan-out failed (the job succeeded) or too many did (the job failed)
 	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
-	ReasonExpired           Reason = "expired"         // it was not approved in time
+	ReasonExpired           Reason = "expired"         // it was not approved in time, or did not start by its time limit
 	ReasonScheduled         Reason = "scheduled"       // pending: waiting for its scheduled time
 	ReasonRetry             Reason = "retry"           // pending: waiting for its next attempt
 	ReasonSnooze            Reason = "snooze"          // pending: waiting until the time that its handler requested
@@ -101,7 +101,7 @@ var reasons = map[Reason][]State{
 	ReasonOK: {Succeeded}, ReasonError: {Failed}, ReasonAttemptsExhausted: {Failed}, ReasonCrashed: {Failed}, ReasonTimeout: {Failed},
 	ReasonStale: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
 	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonAborted: {Cancelled},
-	ReasonExpired: {Cancelled}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending},
+	ReasonExpired: {Cancelled, Failed}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending},
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
 }
 

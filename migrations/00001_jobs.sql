@@ -33,6 +33,7 @@ create table trapeze.jobs (
     group_id     bigint,                   -- the fan-out for which this branch counts; null: the pipeline's spine
     child_no     integer,                  -- which of its branches
     impaired     boolean not null default false, -- something before it went wrong and did not stop it
+    ordered      boolean not null default false, -- while it waits for a retry, it keeps its subject
     traceparent  text check (octet_length(traceparent) <= 55), -- the W3C header of that name, version 00; null: not traced
     erased_at    timestamptz               -- when the job's data was erased; null: never
 );
@@ -71,6 +72,7 @@ create table trapeze.live (
     lane_place       integer,              -- its number among the jobs of its key in the lane; null: it has no key
     kind_place       integer,              -- its number among the jobs of its key and kind; null: these have no limit
     due_at           timestamptz,          -- when it became due, if it has waited for a place since; null: ready_at
+    start_by         timestamptz,          -- it fails if it is first claimed later; null: no limit
     check ((state = 'running') = (pod is not null)),
     check ((key is null) = (lane_place is null))
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
@@ -84,6 +86,9 @@ create unique index live_lane_places on trapeze.live (key, lane, lane_place) whe
 comment on index trapeze.live_lane_places is 'Which places of this key are taken in this lane?';
 create unique index live_kind_places on trapeze.live (key, kind, kind_place) where kind_place is not null;
 comment on index trapeze.live_kind_places is 'Which places of this key are taken by this kind?';
+
+create index live_start_by on trapeze.live (start_by) where start_by is not null;
+comment on index trapeze.live_start_by is 'Which jobs may not start any more?';
 
 create table trapeze.parked (
     id           bigint primary key,
@@ -101,7 +106,8 @@ create table trapeze.parked (
     lane         text not null,
     kind         text not null,
     subject      text not null,
-    key          text
+    key          text,
+    start_by     timestamptz
 ) with (fillfactor = 70);
 comment on table trapeze.parked is 'One row per job that may not run yet, with the reason: a moment, approval, its branches, another job of its subject, or as many jobs of its key as may be live.';
 create index parked_for_promotion on trapeze.parked (run_after, id) where why in ('scheduled', 'retry', 'snooze');
@@ -120,6 +126,9 @@ create index parked_for_key on trapeze.parked (key, lane, kind, priority desc, r
 comment on index trapeze.parked_for_key is 'Which job of this key comes next, in each lane and of each kind?';
 create index parked_of_lane on trapeze.parked (lane, (-priority), run_after, id) where why in ('subject', 'key');
 comment on index trapeze.parked_of_lane is 'Which due jobs of this lane wait for other jobs of their subjects and keys?';
+
+create index parked_start_by on trapeze.parked (start_by) where start_by is not null and started_at is null;
+comment on index trapeze.parked_start_by is 'Which parked jobs may not start any more?';
 
 -- The search for parked jobs whose subjects or places are free continues at this position, whichever pod makes it.
 create table trapeze.admission (

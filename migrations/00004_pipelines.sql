@@ -110,12 +110,13 @@ comment on view trapeze.pipeline is 'One row per pipeline, with the status of th
 -- hold the guard of the subject meanwhile. The pods that it wakes promote the job.
 -- +goose StatementBegin
 create function trapeze.insert_job(j trapeze.jobs, priority integer, run_at timestamptz, approval boolean, unique_while text, actor text,
-        pipeline text) returns void
+        pipeline text, start_by timestamptz) returns void
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     j.pipeline_id := j.id;
     j.step := 0;
     j.impaired := false;
+    j.ordered := coalesce(j.ordered, false);
     j.created_at := now();
     j.xid := pg_current_xact_id();
     insert into trapeze.jobs select (j).*;
@@ -123,11 +124,11 @@ begin
         insert into trapeze.pipelines (id, name) values (j.id, pipeline) on conflict do nothing;
     end if;
     if approval or run_at > now() or j.subject <> '' or j.key is not null then
-        insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key)
-        values (j.id, case when approval then 'approval' else 'scheduled' end, coalesce(run_at, now()), 1, priority, unique_while, j.lane, j.kind, j.subject, j.key);
+        insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key, start_by)
+        values (j.id, case when approval then 'approval' else 'scheduled' end, coalesce(run_at, now()), 1, priority, unique_while, j.lane, j.kind, j.subject, j.key, start_by);
     else
-        insert into trapeze.live (id, ready_at, event_no, priority, state, unique_while, lane, kind, subject)
-        values (j.id, now(), 1, priority, 'pending', unique_while, j.lane, j.kind, j.subject);
+        insert into trapeze.live (id, ready_at, event_no, priority, state, unique_while, lane, kind, subject, start_by)
+        values (j.id, now(), 1, priority, 'pending', unique_while, j.lane, j.kind, j.subject, start_by);
     end if;
     insert into trapeze.job_events (jobs, event_nos, from_state, to_state, event, actor)
     values (array[j.id], array[1], '', case when approval then 'awaiting_approval' else 'pending' end, 'job.enqueued', actor);
@@ -181,6 +182,7 @@ begin
     made.key := nullif(coalesce(steps[1] ->> 'key', was.key), '');
     made.parent_id := new.id;
     made.submitter := was.submitter;
+    made.ordered := was.ordered and made.subject <> '';
     made.traceparent := was.traceparent;
     made.planned := (
         select json_agg(json_build_object('kind', s.step -> 'kind', 'args', s.step -> 'args', 'lane', coalesce(s.step ->> 'lane', ''),
@@ -189,7 +191,7 @@ begin
     made.id := trapeze.single_job_id();
     perform trapeze.insert_job(made, coalesce((steps[1] ->> 'priority')::integer, new.priority), null,
         exists (select from trapeze.lanes n where n.name = made.lane and n.requires_approval), null, 'system',
-        case when made.planned is not null then '' end);
+        case when made.planned is not null then '' end, null);
     new.event_no := new.event_no + 1;
     insert into trapeze.job_events (job, event_no, pod, from_state, to_state, event, fields)
     values (new.id, new.event_no, new.pod, new.state, new.state, 'job.followed', json_build_object('job', made.id::text, 'kind', made.kind));
@@ -203,11 +205,11 @@ create trigger follow_failure before insert on trapeze.done_cancelled for each r
     execute function trapeze.follow_failure();
 alter table trapeze.done_cancelled enable always trigger follow_failure;
 
-revoke execute on function trapeze.insert_job(trapeze.jobs, integer, timestamptz, boolean, text, text, text), trapeze.follow_failure() from public;
+revoke execute on function trapeze.insert_job(trapeze.jobs, integer, timestamptz, boolean, text, text, text, timestamptz), trapeze.follow_failure() from public;
 
 -- +goose Down
 drop trigger follow_failure on trapeze.done_cancelled;
 drop trigger follow_failure on trapeze.done_failed;
-drop function trapeze.follow_failure(), trapeze.insert_job(trapeze.jobs, integer, timestamptz, boolean, text, text, text);
+drop function trapeze.follow_failure(), trapeze.insert_job(trapeze.jobs, integer, timestamptz, boolean, text, text, text, timestamptz);
 drop view trapeze.pipeline, trapeze.job;
 drop table trapeze.kinds, trapeze.parts, trapeze.deferrals, trapeze.fan_outs, trapeze.pipelines;

@@ -101,6 +101,7 @@ create function trapeze.enqueue(
         run_at timestamptz default null, idempotency_key text default null, unique_key text default null, unique_while text default 'active',
         max_attempts integer default null, chain json default null, on_failure json default null, submitter text default null,
         pipeline text default null, needs_approval boolean default false, traceparent text default null, key text default null,
+        ordered boolean default false, start_by timestamptz default null,
         out id bigint, out pipeline_id bigint, out state text, out duplicate boolean)
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 <<e>>
@@ -140,6 +141,8 @@ begin
         when unique_key is not null and coalesce(unique_while, '') not in ('pending', 'active') then format('unique_while %L, want pending or active', unique_while)
         when max_attempts < 1 then 'max_attempts below 1'
         when run_at >= '9999-01-01' then 'run_at of the year 9999 or later'
+        when ordered and subject = '' then 'ordered without a subject'
+        when start_by <= greatest(run_at, now()) then 'start_by is not after run_at, or in the past'
         when chain is not null and json_typeof(chain) <> 'array' then 'chain is no array of steps'
         when on_failure is not null and json_typeof(on_failure) <> 'array' then 'on_failure is no array of steps'
     end;
@@ -161,6 +164,7 @@ begin
     j.lane := coalesce(nullif(lane, ''), (select k.lane from trapeze.lane_kinds k where k.kind = enqueue.kind), 'default');
     j.subject := subject;
     j.key := nullif(key, '');
+    j.ordered := coalesce(ordered, false);
     j.submitter := submitter;
     j.max_attempts := max_attempts;
     j.unique_key := unique_key;
@@ -222,13 +226,13 @@ begin
     pipeline_id := j.id;
     state := case when approval then 'awaiting_approval' else 'pending' end;
     perform trapeze.insert_job(j, priority, greatest(run_at, now()), approval, case when unique_key is not null then unique_while end,
-        coalesce(nullif(submitter, ''), 'system'), case when exists (select from json_array_elements(chain) c where coalesce(c ->> 'when', '') = '') then coalesce(pipeline, '') else nullif(pipeline, '') end);
+        coalesce(nullif(submitter, ''), 'system'), case when exists (select from json_array_elements(chain) c where coalesce(c ->> 'when', '') = '') then coalesce(pipeline, '') else nullif(pipeline, '') end, start_by);
 end $$;
 -- +goose StatementEnd
 revoke execute on function trapeze.check_nesting(text, json), trapeze.checked_step(text, json, boolean),
     trapeze.check_job(text, text, json, text, text, integer),
-    trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text) from public;
+    trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text, boolean, timestamptz) from public;
 
 -- +goose Down
-drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text),
+drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text, boolean, timestamptz),
     trapeze.checked_step(text, json, boolean), trapeze.check_job(text, text, json, text, text, integer), trapeze.check_nesting(text, json);

@@ -37,6 +37,18 @@ func Priority(p int) EnqueueOption { return enqueueOption(func(w *submission) { 
 // Delay sets the delay between the submission and the time at which the job is due.
 func Delay(d time.Duration) EnqueueOption { return enqueueOption(func(w *submission) { w.Delay = d }) }
 
+// StartBy limits the time from the submission until the job's first start, by the database's clock. A job that has not started by then never does: it
+// fails with the reason expired, within about a minute, and its failure steps run. A claim by a pod counts as the start: a retry, a recovery or a
+// hand-back after it has no such limit. Default: no limit. The limit must be positive and exceed the [Delay]; otherwise, the submission is rejected with
+// [job.ErrInvalid].
+func StartBy(d time.Duration) EnqueueOption {
+	return enqueueOption(func(w *submission) {
+		if w.StartBy = d; d <= 0 {
+			w.wrong = fmt.Errorf("%w: StartBy(%s), want more than 0", job.ErrInvalid, d)
+		}
+	})
+}
+
 // MaxAttempts overrides the kind's limit for this job.
 func MaxAttempts(n int) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.MaxAttempts = &n })
@@ -75,6 +87,11 @@ func IdempotencyKey(key string) EnqueueOption {
 // Options.ApprovalTTL, it is cancelled. A lane can require approval (lanes.requires_approval) for all jobs submitted to it, and for steps
 // that handlers in other lanes send to it. Later steps of a submitted chain need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
+
+// Ordered makes a job with a [Subject] keep it between attempts: while the job waits for a retry or is snoozed, the next job with the same kind and
+// subject does not run. A job that waits for its children keeps no subject. Next steps with a subject are ordered, too. To skip a job that blocks its
+// subject, cancel it ([Admin.Cancel]). Without a subject, the submission is rejected with [job.ErrInvalid].
+func Ordered() EnqueueOption { return enqueueOption(func(w *submission) { w.Ordered = true }) }
 
 // Submitter names the job's submitter. The job's next steps and children inherit the name and cannot set another. Therefore, a principal
 // that may see part of a pipeline may see all of it.

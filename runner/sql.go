@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 
@@ -26,7 +27,8 @@ type SQL interface {
 const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
 	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
 	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
-	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text, key => $16::text)`
+	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text, key => $16::text,
+	ordered => $17::text::boolean, start_by => now() + $18::text::interval)`
 
 // EnqueueSQL submits a job in a database/sql transaction, by calling the enqueue function of Trapeze's schema. The job exists if and only
 // if the transaction commits, and the commit notifies the listening pods. EnqueueSQL needs no [Runner] and no privilege other than
@@ -40,18 +42,13 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	if err != nil {
 		return s, err
 	}
-	delay, approval := (*string)(nil), strconv.FormatBool(w.Approval)
-	if w.Delay > 0 {
-		micros := max(w.Delay.Microseconds(), 1)
-		// PostgreSQL 14 accepts at most 2³¹ units in an interval field, so microseconds alone would cover only 36 minutes.
-		text := fmt.Sprintf("%d seconds %d microseconds", micros/1e6, micros%1e6)
-		delay = &text
-	}
+	delay, approval := interval(w.Delay), strconv.FormatBool(w.Approval)
 	trace := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, trace)
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(enqueueSQL, schema), w.Kind, string(w.Args), orNull(w.Lane), w.Subject, digits(w.Priority),
 		delay, orNull(w.IdempotencyKey), w.UniqueKey, w.UniqueWhile, digits(w.MaxAttempts), orNull(string(w.Plan)), orNull(w.Submitter),
-		orNull(w.Pipeline), approval, orNull(trace["traceparent"]), w.Key)
+		orNull(w.Pipeline), approval, orNull(trace["traceparent"]), w.Key,
+		strconv.FormatBool(w.Ordered), interval(w.StartBy))
 	if err != nil {
 		return s, work.SQLError(err)
 	}
@@ -84,6 +81,17 @@ func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, s
 		return nil, "", fmt.Errorf("%w: InSchema: %w", job.ErrInvalid, err)
 	}
 	return w, schema, w.EncodePlan()
+}
+
+// interval formats a duration as a PostgreSQL interval, and returns nil if it is 0.
+func interval(d time.Duration) *string {
+	if d <= 0 {
+		return nil
+	}
+	micros := max(d.Microseconds(), 1)
+	// PostgreSQL 14 accepts at most 2³¹ units in an interval field, so microseconds alone would cover only 36 minutes.
+	text := fmt.Sprintf("%d seconds %d microseconds", micros/1e6, micros%1e6)
+	return &text
 }
 
 func orNull(s string) *string {

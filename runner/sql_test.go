@@ -140,7 +140,7 @@ const (
 		"run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, idempotency_key text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, " +
 		"unique_while text DEFAULT 'active'::text, max_attempts integer DEFAULT NULL::integer, chain json DEFAULT NULL::json, on_failure json DEFAULT NULL::json, " +
 		"submitter text DEFAULT NULL::text, pipeline text DEFAULT NULL::text, needs_approval boolean DEFAULT false, traceparent text DEFAULT NULL::text, " +
-		"key text DEFAULT NULL::text, " +
+		"key text DEFAULT NULL::text, ordered boolean DEFAULT false, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, " +
 		"OUT id bigint, OUT pipeline_id bigint, OUT state text, OUT duplicate boolean"
 	enqueueCall = `select id, pipeline_id, state, duplicate from trapeze.enqueue(kind => 'k', args => '{"a":1}', lane => 'default', subject => 's', priority => 3,
 		run_at => now(), idempotency_key => 'i', unique_key => 'u', unique_while => 'pending', max_attempts => 2, chain => '[{"kind":"a","args":1,"lane":"default","subject":"t","key":"other","priority":1}]',

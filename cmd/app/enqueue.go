@@ -24,8 +24,9 @@ type enqueueFlags struct {
 	args, chain, subject, key, lane, unique, while, idempotencyKey string
 
 	priority, maxAttempts int
-	delay                 time.Duration
-	approval, wait        bool
+	delay, startBy        time.Duration
+	approval, ordered     bool
+	wait                  bool
 }
 
 func newEnqueueCommand() *cobra.Command {
@@ -60,6 +61,8 @@ server does not create a second job.`,
 	f.StringVar(&e.while, "unique-while", "", "states in which the job holds its unique key: pending (default) or active")
 	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "safe retry: the same key returns the same job")
 	f.StringVar(&e.chain, "chain", "", "next steps: a JSON array, or @file")
+	f.DurationVar(&e.startBy, "start-by", 0, "fail the job if it has not started after this time, such as 10m (default: no limit)")
+	f.BoolVar(&e.ordered, "ordered", false, "while the job waits for a retry, run no later job of its --subject")
 	f.BoolVar(&e.approval, "needs-approval", false, "hold the job until an operator approves it with trapeze approve")
 	f.BoolVar(&e.wait, "wait", false, "follow the job until it finishes; the exit code reports its result")
 	return c
@@ -128,7 +131,7 @@ func warnUnhandled(ctx context.Context, c *cobra.Command, at *cli.Client, id int
 // submission returns the submission described by the flags.
 func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
-		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.unique, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
+		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.unique, UniqueWhile: e.while, Foreign: true, Approval: e.approval, Ordered: e.ordered,
 	}
 	if kind == "" {
 		return s, cli.Usage("the kind is empty")
@@ -145,6 +148,9 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 	}
 	if changed("priority") {
 		s.Priority = &e.priority
+	}
+	if changed("start-by") {
+		s.StartBy = (*api.Delay)(&e.startBy)
 	}
 	if changed("max-attempts") {
 		s.MaxAttempts = &e.maxAttempts

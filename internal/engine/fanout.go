@@ -100,7 +100,7 @@ func (x *executor) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait t
 	if err != nil {
 		return fail(err)
 	}
-	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter, key: c.Key}
+	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter, key: c.Key, ordered: c.Ordered}
 	for i, w := range fan.Children {
 		if err := x.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))

@@ -290,7 +290,7 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	if err != nil {
 		return nil, err
 	}
-	n := f.intake.follow(next, predecessor{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter, key: w.Key})
+	n := f.intake.follow(next, predecessor{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter, key: w.Key, ordered: w.Ordered})
 	n.ID, n.Branch, n.Actor = ids[0], w.Branch, "system"
 	n.Impaired = n.Impaired || impaired
 	return &n, nil

@@ -62,7 +62,7 @@ func (x *executor) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) {
 	if err := w.EncodePlan(); err != nil {
 		return nil, err
 	}
-	n := x.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter, key: c.Key})
+	n := x.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter, key: c.Key, ordered: c.Ordered})
 	n.Branch, n.Trace = c.Branch, run.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
 		n.Pipeline = new(string) // pipelines are listed from the second step on

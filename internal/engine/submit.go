@@ -69,6 +69,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 		return fmt.Errorf("%w: %s %s: idempotency keys and pipeline names are allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Approval:
 		return fmt.Errorf("%w: %s %s: approval is allowed only on submissions", job.ErrInvalid, what, w.Kind)
+	case w.Ordered || w.StartBy != 0:
+		return fmt.Errorf("%w: %s %s: order and start limits are allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Submitter != "":
 		return fmt.Errorf("%w: %s %s: submitter is set by its pipeline", job.ErrInvalid, what, w.Kind)
 	}
@@ -84,10 +86,11 @@ type predecessor struct {
 	priority     int
 	submitter    string
 	key          string
+	ordered      bool
 }
 
 // follow builds a step's row, without its id and branch. The step inherits the predecessor's submitter and, unless it sets them itself, the
-// lane, priority and key.
+// lane, priority and key. If the predecessor is ordered, a step with a subject is, too.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
@@ -99,6 +102,7 @@ func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob 
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
 	n.Actor, n.Approved = "handler", !w.Emitted || n.Lane == from.lane // a step that stays in its predecessor's lane needs no new approval
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
+	n.Ordered = n.Subject != "" && (n.Ordered || from.ordered)
 	return n
 }
 
@@ -258,7 +262,7 @@ func startedOnInsert(n store.NewJob, at time.Time) *store.Claimed {
 	return &store.Claimed{
 		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, DueAt: at, Path: "fast", Definition: store.Definition{
 			Kind: n.Kind, Subject: n.Subject, Key: n.Key, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
-			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, CreatedAt: at,
+			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, Ordered: n.Ordered, CreatedAt: at,
 		},
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // A job with a subject is in live only while it holds the subject's guard: the row of subjects with the state held. A job whose
-// subject is taken is parked with the reason subject. Three statements insert guards: a submission or next step ([placeParts]), a promotion,
+// subject is taken is parked with the reason subject. An ordered job keeps the guard while it is parked until its retry. Three statements insert guards: a submission or next step ([placeParts]), a promotion,
 // and an admission. Each of them makes only those jobs pending whose guard it has inserted.
 //
 // The end of a handler gives the guard to the first job that is parked for the subject ([endGuards]). Any other transaction that ends a job or parks it frees
@@ -40,6 +40,13 @@ func takeGuards(from string) string {
 // without it, the planner would read all guards into a hash table.
 const guardFree = `not exists (select from trapeze.subjects c
 		where c.kind = w.kind and c.subject = w.subject and c.state = 'held' offset 0)`
+
+// holdsGuard is the condition that an ordered job in row w, which has waited for its retry, holds the guard of its subject. Its row in parked must be
+// locked: while it is there, nothing takes its guard. Plan: as for guardFree.
+func holdsGuard(w string) string {
+	return `(` + w + `.subject <> '' and exists (select from trapeze.subjects c
+		where c.kind = ` + w + `.kind and c.subject = ` + w + `.subject and c.state = 'held' and c.job_id = ` + w + `.id offset 0))`
+}
 
 // firstOfEach selects the first row p of parked for the subject of row w, for each value of an expression, among the rows that a condition admits. Its cost
 // does not depend on the number of rows with the same value. There must be an index on kind, subject, the value and the order.
@@ -80,7 +87,8 @@ var lockFirst = `(select p.id, p.key, p.priority, p.run_after from trapeze.parke
 		where p.id = (select p.id from ` + waitingFirst + ` order by p.opens desc, (-p.priority), p.run_after, p.id limit 1)
 			and not ` + duePrecedes("((-d.priority), d.run_after, d.id) < ((-p.priority), p.run_after, p.id)") + ` for update skip locked) h`
 
-const parkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key`
+// ParkedColumns are the columns that a row of parked shares with its row in live, but for the reason and the due time.
+const ParkedColumns = `id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key, start_by`
 
 // admitSQL makes the first parked job of each free subject pending: jobs in open lanes come first, then the more urgent ones. It does not take
 // a later job if the first one is locked, or is due but not promoted yet: the job would have to yield at once, and the process that has locked the first job admits it. It
@@ -97,8 +105,8 @@ with heirs as materialized (
 ), `, takeGuards("heirs"), `, moved as (
 	delete from trapeze.parked p using guarded g where p.id = g.job_id returning p.*
 ), admitted as (
-	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
-	select run_after, 'pending', `, parkedColumns, ` from moved
+	insert into trapeze.live (ready_at, state, `, ParkedColumns, `)
+	select run_after, 'pending', `, ParkedColumns, ` from moved
 ), keyed as (
 	update trapeze.parked p set why = 'key' from heirs h where h.key is not null and p.id = h.id
 )
@@ -107,7 +115,7 @@ union all
 select kind, subject, coalesce(key, ''), kind, '', priority, run_after from heirs where id not in (select job_id from guarded)`)
 
 // yieldSQL parks the pending jobs that hold the guard of a subject although another job should run first: one that is more urgent, or
-// whose lane is open while the pending job's lane is not. The pending job is not running, so the run before it counts as the latest one
+// whose lane is open while the pending job's lane is not. An ordered job that has been claimed before yields to none. The pending job is not running, so the run before it counts as the latest one
 // again. A recovered job, which precedes others of its priority, then counts as due since its latest claim. Plan: per subject, one probe of subjects_one_guard and of live_pkey,
 // and those of waitingFirst.
 var yieldSQL = newStatement(`
@@ -117,21 +125,26 @@ with outranked as materialized (
 		select c.job_id from trapeze.subjects c where c.kind = w.kind and c.subject = w.subject and c.state = 'held' limit 1
 	) c
 	cross join lateral (
-		select l.id, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
+		select l.id, l.fence, l.priority, coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane), false) as opens
 		from trapeze.live l where l.id = c.job_id and l.state = 'pending' limit 1
 	) l
-	where not `, noneWaits("p.opens and (not l.opens or p.priority > l.priority)"), `
+	where not `, noneWaits("p.opens and (not l.opens or p.priority > l.priority)"), ` and not `, KeepsSubject("l"), `
 ), held as materialized (
 	select l.id from outranked o join trapeze.live l on l.id = any(array[o.id]) where l.state = 'pending' order by o.id for update of l skip locked
 ), gone as (
 	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
 ), parked as (
-	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
-	select 'subject', case when ready_at > 'epoch' then coalesce(due_at, ready_at) else claimed_at end, `, parkedColumns, ` from gone
+	insert into trapeze.parked (why, run_after, `, ParkedColumns, `)
+	select 'subject', case when ready_at > 'epoch' then coalesce(due_at, ready_at) else claimed_at end, `, ParkedColumns, ` from gone
 ), `, ReleaseGuards, `
 select coalesce(key, '') from gone`)
 
-// ReleaseGuards gives back the guards of the pending jobs in the gone CTE. The run before them is the latest one again, unless that job has
+// KeepsSubject is the condition that the job in row l of live is ordered and has been claimed before. Plan: jobs_pkey.
+func KeepsSubject(l string) string {
+	return `(` + l + `.fence > 0 and (select j.ordered from trapeze.jobs j where j.id = ` + l + `.id))`
+}
+
+// ReleaseGuards gives back the guards of the pending jobs in the gone CTE, among them ordered ones that are parked. The run before them is the latest one again, unless that job has
 // been deleted or erased in the meantime. Plan: subjects_by_subject, jobs_pkey.
 const ReleaseGuards = `released as (
 	update trapeze.subjects c set state = 'free', job_id = c.previous_job, previous_job = null from gone g where ` + pendingGuard + `

@@ -31,9 +31,9 @@ select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w grou
 
 var (
 	bulkJobs = []string{"id", "kind", "lane", "subject", "key", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
-		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "traceparent"}
-	bulkLive   = []string{"id", "ready_at", "event_no", "priority", "unique_while", "lane", "kind", "subject", "state"}
-	bulkParked = []string{"id", "run_after", "event_no", "priority", "unique_while", "lane", "kind", "subject", "why", "key"}
+		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "ordered", "traceparent"}
+	bulkLive   = []string{"id", "ready_at", "event_no", "priority", "unique_while", "lane", "kind", "subject", "state", "start_by"}
+	bulkParked = []string{"id", "run_after", "event_no", "priority", "unique_while", "lane", "kind", "subject", "why", "start_by", "key"}
 )
 
 // Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: the list is long enough, and no job in it starts on insert, is
@@ -56,6 +56,15 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 		return false, fmt.Errorf("enqueue %d jobs: %w", len(list), err)
 	}
 	return done, nil
+}
+
+// startBy returns the latest time of the job's first start, or nil if there is no limit.
+func (n *NewJob) startBy(submitted time.Time) *time.Time {
+	if n.StartMillis == 0 {
+		return nil
+	}
+	by := submitted.Add(time.Duration(n.StartMillis) * time.Millisecond)
+	return &by
 }
 
 // EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval.
@@ -85,12 +94,12 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob, why 
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
 	row := make([]any, 0, len(bulkJobs)) // reused for every row; values common to all rows are boxed once
-	var shared, began any = xid, now
+	var shared any = xid
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
 		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, Some(n.Key), n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
-			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, Some(n.Trace)), nil
+			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, n.Ordered, Some(n.Trace)), nil
 	}))
 	if err != nil {
 		return false, err
@@ -113,7 +122,7 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob, why 
 		var why any = reason
 		_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, table}, columns, pgx.CopyFromSlice(len(jobs), func(i int) ([]any, error) {
 			n := jobs[i]
-			return append(row[:0], n.ID, began, 1, n.Priority, n.UniqueWhile, n.Lane, n.Kind, n.Subject, why, Some(n.Key))[:len(columns)], nil
+			return append(row[:0], n.ID, now, 1, n.Priority, n.UniqueWhile, n.Lane, n.Kind, n.Subject, why, n.startBy(now), Some(n.Key))[:len(columns)], nil
 		}))
 	}
 	place("live", bulkLive, due, string(PlacedPending))

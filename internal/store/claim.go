@@ -28,6 +28,7 @@ type Definition struct {
 	MaxCrashes  *int            // nil means the kind's setting
 	Submitter   string
 	Trace       string    // trace context of the submission, as a traceparent; empty if there is none
+	Ordered     bool      // the job keeps its subject while it waits for a retry
 	CreatedAt   time.Time // time of submission
 }
 
@@ -133,7 +134,7 @@ with lanes as materialized (
 	left join lateral (select p.rank, p.ready_at, p.id from picked p where p.lane = w.lane order by p.rank desc, p.ready_at desc, p.id desc limit 1) p on true
 	cross join lateral (
 		select n.id, bool_and(n.short) over (rows unbounded preceding) as may from (
-			select k.id, k.fence = 0 and k.subject = '' and k.unique_while is null and k.kind = any(@short::text[]) as short from trapeze.live k
+			select k.id, k.fence = 0 and k.subject = '' and k.unique_while is null and k.start_by is null and k.kind = any(@short::text[]) as short from trapeze.live k
 			where `, claimable, ` and ((-k.priority), k.ready_at, k.id) > (coalesce(p.rank, -101), coalesce(p.ready_at, '-infinity'), coalesce(p.id, 0))
 			order by k.lane, (-k.priority), k.ready_at, k.id limit w.ahead
 		) n
@@ -168,14 +169,16 @@ select `, tookMicros, `, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lan
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
 	coalesce(c.ready_at, now()), coalesce(c.due_at, c.ready_at, now()),
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end,
-	j.group_id, j.child_no, coalesce(j.impaired, false),
+	j.group_id, j.child_no, coalesce(j.impaired, false), coalesce(j.ordered, false),
 	coalesce(case when c.fence % 10000000000 > 1 then (select g.snoozes from trapeze.job_progress g where g.id = c.id) end, 0),
 	j.traceparent, coalesce(j.created_at, now()), coalesce(c.ahead, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`)
 
 const (
 	// claimable is the condition under which this pod may claim row k of the lane in row w.
-	claimable = `k.lane = w.lane and k.state = 'pending' and k.kind = any(@kinds::text[]) and (not k.isolated or @isolated::boolean)`
+	claimable = `k.lane = w.lane and k.state = 'pending' and k.kind = any(@kinds::text[]) and (not k.isolated or @isolated::boolean) and ` + InTime
+	// InTime is the condition that row k of live may start: it has started before, or its time limit for that has not passed.
+	InTime = `(k.start_by is null or k.start_by >= now() or k.started_at is not null)`
 	// KeyUnlocked locks the unique key of row k if it is held only while the job is pending. It is false if the key is locked. Plan:
 	// unique_keys_of_job.
 	KeyUnlocked = `(k.unique_while is distinct from 'pending'
@@ -265,7 +268,7 @@ func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 	c := &Claimed{Path: "poll"}
 	s.columns = append(s.columns[:0], &s.micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &c.Key, &s.args, &c.PipelineID, &c.ParentID,
 		&c.Step, &s.planned, &c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &c.DueAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
+		&c.ClaimedAt, &c.ReadyAt, &c.DueAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Ordered, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
 	err := row.Scan(s.columns...)
 	c.Args, c.Planned, c.Checkpoint = s.args, s.planned, s.checkpoint // Scan allocates new values for each row
 	if s.trace != nil {
@@ -276,16 +279,16 @@ func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 
 // marksSQL reads lanes rank by rank, from their marks on, and returns a mark for each rank that took long or already has one: the ready time of the
 // rank's first job that this pod can claim, but never later than the current time minus 200 ms or the given margin, which allow for submissions in
-// flight. The rows that it read before that job are dead rows, running jobs, and jobs of kinds that this pod does not handle. Plan: per lane and
+// flight. The rows that it read before that job are dead rows, running jobs, expired ones, and jobs of kinds that this pod does not handle. Plan: per lane and
 // rank, an Index Scan on live_for_claim that stops at the first job of these kinds.
 var marksSQL = newStatement(`
 select w.lane, r.rank, least(r.ready_at, now() - interval '200 milliseconds', now() - @margin::bigint * interval '1 microsecond'), `, tookMicros, `
 from unnest(@lanes::text[]) as w(lane) left join lateral (
 	select rank, b.since, b.began, (
-		select l.ready_at from trapeze.live l
-		where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= coalesce(b.since, '-infinity') and l.state = 'pending'
-			and l.kind = any(@kinds::text[])
-		order by l.lane, (-l.priority), l.ready_at, l.id limit 1
+		select k.ready_at from trapeze.live k
+		where k.lane = w.lane and (-k.priority) = rank and k.ready_at >= coalesce(b.since, '-infinity') and k.state = 'pending'
+			and k.kind = any(@kinds::text[]) and `, InTime, `
+		order by k.lane, (-k.priority), k.ready_at, k.id limit 1
 	) as ready_at, clock_timestamp() as ended
 	from `, AllRanks, ` cross join lateral (
 		select clock_timestamp() as began, (select m.since from unnest(@mark_lanes::text[], @mark_ranks::int[], @mark_times::timestamptz[]) as m(lane, rank, since)

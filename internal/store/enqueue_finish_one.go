@@ -97,7 +97,7 @@ func oneEvents(list ...string) string {
 // plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys of any sort, delays, approval or
 // fan-outs.
 func (n *NewJob) plain() bool {
-	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
+	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && n.StartMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
 // finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.

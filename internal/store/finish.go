@@ -95,7 +95,7 @@ func endGuards(kept string) string {
 ), moved as (
 	delete from trapeze.parked p using inherited i where p.id = i.job_id returning p.*, i.gone
 ), admitted as (
-	insert into trapeze.live (ready_at, state, ` + parkedColumns + `) select run_after, 'pending', ` + parkedColumns + ` from moved
+	insert into trapeze.live (ready_at, state, ` + ParkedColumns + `) select run_after, 'pending', ` + ParkedColumns + ` from moved
 ), freed_guards as (
 	update trapeze.subjects c set state = 'free' from gone w
 	where w.subject <> '' and w.id not in (select gone from heirs)` + kept + `

@@ -27,8 +27,10 @@ type NewJob struct {
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
 	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
+	Ordered     bool    // the job keeps its subject while it waits for a retry
 	Priority    int
 	DelayMillis int64 // if positive, the job is parked for this long
+	StartMillis int64 // if positive, the job fails if it does not start within this time
 	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for
@@ -126,9 +128,9 @@ const (
 
 	placeJobs = `new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, key, args, pipeline_id, parent_id, step, planned, max_attempts,
-		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, traceparent)
+		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, ordered, traceparent)
 	select id, kind, lane, subject, key, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
-		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, traceparent from placed
+		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, coalesce(ordered, false), traceparent from placed
 )`
 	placePipelines = `new_pipelines as (
 	insert into trapeze.pipelines (id, name) select pipeline_id, pipeline from placed where pipeline is not null
@@ -136,18 +138,18 @@ const (
 )`
 	placeLive = `new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
-		unique_while, lane, kind, subject, key, lane_place, kind_place, claim_xid)
+		unique_while, lane, kind, subject, key, lane_place, kind_place, claim_xid, start_by)
 	select id, now(), born_at, born_at, born, case when born = 1 then pod end, 1 + born, born, priority, place,
 		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject, key, lane_place, kind_place,
-		case when born = 1 then pg_current_xact_id() end
+		case when born = 1 then pg_current_xact_id() end, now() + start_ms * interval '1 millisecond'
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
 			case place when 'running' then now() end as born_at
 		from placed p where place in ('pending', 'running')) p
 )`
 	placeParked = `new_parked as (
-	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key)
+	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key, start_by)
 	select id, case place when 'awaiting_approval' then 'approval' when 'waiting' then 'subject' when 'keyed' then 'key' else 'scheduled' end,
-		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject, key
+		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject, key, now() + start_ms * interval '1 millisecond'
 	from placed where place in ('parked', 'awaiting_approval', 'waiting', 'keyed')
 )`
 	placeEvents = `new_events as (
@@ -202,6 +204,8 @@ var newJobs = columns[*NewJob]{"new_", []columnOf[*NewJob]{
 	column("child_no", "int", func(n *NewJob) *int32 { return n.No }),
 	column("impaired", "boolean", func(n *NewJob) bool { return n.Impaired }),
 	rare("traceparent", "text", func(n *NewJob) *string { return Some(n.Trace) }),
+	rare("start_ms", "bigint", func(n *NewJob) *int64 { return Some(n.StartMillis) }),
+	rare("ordered", "boolean", func(n *NewJob) *bool { return Some(n.Ordered) }),
 	column("needs_approval", "boolean", (*NewJob).approval),
 }}
 

@@ -11,8 +11,8 @@ import (
 )
 
 // parkSQL ends a claim and moves the job to parked until it becomes due. A retry uses up the attempt. A snooze gives it back, and is
-// counted in job_progress. A job whose cancel request was committed does not match, because cancelling takes precedence over retrying.
-// Plan: Index Scan on live_pkey and subjects_by_subject, one row each; a retry does not touch job_progress.
+// counted in job_progress. The job's subject becomes free, unless the job is ordered. A job whose cancel request was committed does not match, because cancelling takes precedence over retrying.
+// Plan: Index Scan on live_pkey, subjects_by_subject and jobs_pkey, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
 	delete from trapeze.live where id = @id and fence = @fence and pod = @pod and not cancel_requested
@@ -28,8 +28,9 @@ with gone as (
 	insert into trapeze.job_progress (id, snoozes) select id, @times::int from gone where @times::int > 0
 	on conflict (id) do update set snoozes = excluded.snoozes
 ), freed_guard as (
-	update trapeze.subjects c set state = 'free' from gone g
-	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
+	update trapeze.subjects c set state = case when g.ordered then 'held' else 'free' end, previous_job = case when g.ordered then g.id else c.previous_job end
+	from (select id, kind, subject, coalesce((select j.ordered from trapeze.jobs j where j.id = w.id), false) as ordered from gone w where subject <> '' offset 0) g
+	where c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
 ), event as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, actor, level, message,
 		fields)
@@ -71,7 +72,8 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 }
 
 // promoteSQL makes due parked jobs pending, in the order in which they became due. Their ready_at is set to their due time, so that they keep
-// their position even if they are promoted late. A job with a key stays parked until it gets a place. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
+// their position even if they are promoted late. A job with a key stays parked until it gets a place. An ordered job
+// may already hold its subject. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
 // subject; its row is replaced, so that an admission that has skipped the locked row finds the new one. Plan: Index Scan on
 // parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of subjects_one_guard and parked_for_subject.
 var promoteSQL = newStatement(`
@@ -80,20 +82,20 @@ with due as materialized (
 	where p.why in ('scheduled', 'retry', 'snooze') and p.run_after <= now()
 	order by p.run_after, p.id limit @limit for update skip locked
 ), may as materialized (
-	select w.*, w.key is null and (w.subject = '' or `, guardFree, ` and
+	select w.*, w.key is null and (w.subject = '' or w.holds or `, guardFree, ` and
 		`, noneWaits("((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), `) as free
-	from due w
+	from (select d.*, `, holdsGuard("d"), ` as holds from due d offset 0) w
 ), `, takeGuards("may"), `, moved as (
-	delete from trapeze.parked p using due d where p.id = d.id
-	returning p.*, p.key is null and (p.subject = '' or p.id in (select job_id from guarded)) as admitted
+	delete from trapeze.parked p using may d where p.id = d.id
+	returning p.*, p.key is null and (p.subject = '' or d.holds or p.id in (select job_id from guarded)) as admitted
 ), placed as (
-	insert into trapeze.live (ready_at, state, `, parkedColumns, `)
-	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key
+	insert into trapeze.live (ready_at, state, `, ParkedColumns, `)
+	select run_after, 'pending', id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key, start_by
 	from moved where admitted
 ), waits as (
-	insert into trapeze.parked (why, run_after, `, parkedColumns, `)
+	insert into trapeze.parked (why, run_after, `, ParkedColumns, `)
 	select case when key is null then 'subject' else 'key' end, run_after, id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated,
-		unique_while, lane, kind, subject, key
+		unique_while, lane, kind, subject, key, start_by
 	from moved where not admitted
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)

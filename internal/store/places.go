@@ -123,15 +123,15 @@ with recursive lines as (
 		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit least(cardinality(g.lane_free), cardinality(g.kind_free)) for update skip locked
 	) p
 ), may as materialized (
-	select w.*, w.subject = '' or `, guardFree, ` as free,
+	select w.*, w.subject = '' or w.holds or `, guardFree, ` as free,
 		row_number() over (partition by w.key, w.kind order by w.opens desc, (-w.priority), w.run_after, w.id) as kind_no,
-		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from picked w
+		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from (select p.*, `, holdsGuard("p"), ` as holds from picked p offset 0) w
 ), fits as materialized (
 	select w.*, row_number() over (partition by w.key, w.lane order by w.handled desc, (-w.priority), w.run_after, w.id) as lane_no
-	from may w where w.free and (w.subject = '' or w.subject_no = 1) and coalesce(w.kind_no <= cardinality(w.kind_free), true)
+	from may w where w.free and (w.subject = '' or w.holds or w.subject_no = 1) and coalesce(w.kind_no <= cardinality(w.kind_free), true)
 ), admitted as (
-	insert into trapeze.live (ready_at, due_at, state, lane_place, kind_place, `, parkedColumns, `)
-	select now(), p.run_after, 'pending', f.lane_place, f.kind_place, `, "p."+strings.ReplaceAll(parkedColumns, ", ", ", p."), `
+	insert into trapeze.live (ready_at, due_at, state, lane_place, kind_place, `, ParkedColumns, `)
+	select now(), p.run_after, 'pending', f.lane_place, f.kind_place, `, "p."+strings.ReplaceAll(ParkedColumns, ", ", ", p."), `
 	from (select f.id, f.lane_free[f.lane_no] as lane_place, f.kind_free[f.kind_no] as kind_place from fits f
 		where f.lane_no <= cardinality(f.lane_free) order by f.key, f.lane, f.lane_no offset 0) f
 	join trapeze.parked p on p.id = f.id
@@ -148,7 +148,7 @@ with recursive lines as (
 		select l.id from trapeze.live l where l.key = g.key and l.lane_place is not null and l.state = 'pending'
 			and case when cardinality(g.kind_free) = 0 then l.kind = g.kind and (l.lane = g.lane or cardinality(g.lane_free) > 0 and g.opens and not (
 				select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane)) else l.lane = g.lane end
-			and (l.lane <> g.lane or (`, handled("l"), `, l.priority) < (g.handled, p.priority))
+			and (l.lane <> g.lane or (`, handled("l"), `, l.priority) < (g.handled, p.priority)) and not `, KeepsSubject("l"), `
 		order by l.priority, l.ready_at desc, l.id desc limit 1
 	) l where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
 ), held as materialized (
@@ -156,11 +156,11 @@ with recursive lines as (
 ), gone as (
 	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
 ), back as (
-	insert into trapeze.parked (why, run_after, `, parkedColumns, `) select 'key', coalesce(due_at, ready_at), `, parkedColumns, ` from gone
+	insert into trapeze.parked (why, run_after, `, ParkedColumns, `) select 'key', coalesce(due_at, ready_at), `, ParkedColumns, ` from gone
 ), `, ReleaseGuards, `
 select key, subject, subject = '', false, true, kind, lane, priority, now() from gone
 union all
-select m.key, m.subject, m.free, case when m.subject <> '' and m.admitted and m.id not in (select job_id from guarded) then trapeze.lost_race() else m.admitted end,
+select m.key, m.subject, m.free, case when m.subject <> '' and m.admitted and not m.holds and m.id not in (select job_id from guarded) then trapeze.lost_race() else m.admitted end,
 	m.cap = cardinality(m.lane_free), m.kind, m.lane, m.priority, now()
 from (select m.*, m.id in (select id from admitted) as admitted from may m offset 0) m`)
 

@@ -49,11 +49,11 @@ with kept as (
 	insert into trapeze.limits as x (scope, name, key, next_start) values ('lane', @lane, @key, now() + @wait::bigint * interval '1 microsecond')
 	on conflict (scope, name, key) do update set next_start = greatest(x.next_start, excluded.next_start)
 ), held as materialized (
-	select l.id from trapeze.live l where l.key = @key and l.lane = @lane and l.lane_place is not null and l.state = 'pending' order by l.id for update skip locked
+	select l.id from trapeze.live l where l.key = @key and l.lane = @lane and l.lane_place is not null and l.state = 'pending' and not `, KeepsSubject("l"), ` order by l.id for update of l skip locked
 ), gone as (
 	delete from trapeze.live l using held h where l.id = any(array[h.id]) returning l.*
 ), back as (
-	insert into trapeze.parked (why, run_after, `, parkedColumns, `) select 'key', coalesce(due_at, ready_at), `, parkedColumns, ` from gone
+	insert into trapeze.parked (why, run_after, `, ParkedColumns, `) select 'key', coalesce(due_at, ready_at), `, ParkedColumns, ` from gone
 ), `, ReleaseGuards, `
 select `, LinesOf("gone"), `::text`)
 )

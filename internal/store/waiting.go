@@ -28,7 +28,7 @@ func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 var waitingSQL = newStatement(`
 select f.id, coalesce(p.fence, 0), coalesce(p.event_no, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
 	coalesce(p.priority, 0), coalesce(p.lane, ''), coalesce(p.attempt, 0), j.kind, j.subject, coalesce(j.key, ''), j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
-	j.impaired
+	j.impaired, j.ordered
 from trapeze.fan_outs f join trapeze.jobs j on j.id = f.id
 left join trapeze.parked p on p.id = f.id and p.why = 'children'
 where f.id = @id`)
@@ -53,6 +53,7 @@ type Waiting struct {
 	Step          int
 	Submitter     string
 	Branch
+	Ordered bool
 }
 
 // branchCounts counts a fan-out's branches: all of them, the unfinished ones, the failed ones, and those that ended impaired.
@@ -73,7 +74,7 @@ func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
 func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 	var result, plan []byte
 	err = row.Scan(&w.ID, &w.Fence, &w.EventNo, &w.Branches, &w.Open, &w.Failed, &w.Harmed, &w.FailFast, &w.Waits, &w.Outcome, &result, &plan,
-		&w.Priority, &w.Lane, &w.Attempt, &w.Kind, &w.Subject, &w.Key, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired)
+		&w.Priority, &w.Lane, &w.Attempt, &w.Kind, &w.Subject, &w.Key, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired, &w.Ordered)
 	w.Result, w.Plan = result, plan
 	return w, err
 }

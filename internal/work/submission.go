@@ -42,6 +42,8 @@ type Submission struct {
 	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
 	Pipeline       string          `json:",omitempty"`
 	Approval       bool            `json:",omitempty"`
+	StartBy        time.Duration   `json:",omitempty"` // the time within which it must start; 0 means no limit
+	Ordered        bool            `json:",omitempty"` // keeps its subject while it waits for a retry; inherited by the next steps
 	When           job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
 	// Emitted is set for a step that a handler returned. An emitted step needs approval if it enters a lane that requires approval. A step
 	// planned on submission does not, because its pipeline's approval covers it.
@@ -152,7 +154,7 @@ func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
 	}
-	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
+	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.StartBy != 0 || w.Ordered || w.Submitter != "" {
 		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a key, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When}
@@ -216,7 +218,7 @@ func DecodePlan(id int64, plan json.RawMessage) (Plan, error) {
 func (w *Submission) Describe() job.Submission {
 	s := job.Submission{
 		Step:  job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When},
-		Delay: w.Delay, IdempotencyKey: w.IdempotencyKey, Submitter: w.Submitter, Pipeline: w.Pipeline, NeedsApproval: w.Approval, Foreign: w.Foreign,
+		Delay: w.Delay, IdempotencyKey: w.IdempotencyKey, Submitter: w.Submitter, Pipeline: w.Pipeline, NeedsApproval: w.Approval, StartBy: w.StartBy, Ordered: w.Ordered, Foreign: w.Foreign,
 		Then: Describe(w.Planned),
 	}
 	if w.MaxAttempts != nil {
@@ -276,6 +278,9 @@ func (w *Submission) Validate() error {
 	if w.Priority != nil {
 		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
 	}
+	complain(w.StartBy >= 0, "start by %s is negative", w.StartBy)
+	complain(w.StartBy <= 0 || w.StartBy > w.Delay, "start by %s is not after the delay of %s", w.StartBy, w.Delay)
+	complain(!w.Ordered || w.Subject != nil && *w.Subject != "", "ordered without a subject")
 	complain(slices.Contains(whens, w.When), "follows when %q", w.When)
 	complain(w.Delay >= 0, "delay of %s is negative", w.Delay)
 	complain(w.MaxAttempts == nil || *w.MaxAttempts > 0, "max attempts below 1")
@@ -307,10 +312,13 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
 		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile,
-		DelayMillis: w.Delay.Milliseconds(), NeedsApproval: w.Approval, Planned: w.Plan,
+		DelayMillis: w.Delay.Milliseconds(), NeedsApproval: w.Approval, Ordered: w.Ordered, Planned: w.Plan,
 	}
 	if w.Delay > 0 && n.DelayMillis == 0 {
 		n.DelayMillis = 1
+	}
+	if n.StartMillis = w.StartBy.Milliseconds(); w.StartBy > 0 {
+		n.StartMillis = max(n.StartMillis, n.DelayMillis+1)
 	}
 	if w.Subject != nil {
 		n.Subject = *w.Subject

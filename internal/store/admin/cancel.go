@@ -54,12 +54,12 @@ select case when state = 'pending' or $2 then 'cancelled' else 'running' end as 
 // requests their cancellation. Plan: Index Scan on parked_pkey, one row.
 var cancelParkedSQL = `
 with gone as (
-	delete from trapeze.parked where id = $1 returning *
+	delete from trapeze.parked where id = $1 returning *, 'pending' as state
 ), ended as (
 	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, event_no + 1, epoch, attempt,
 		crashes, priority, lane, started_at from gone
-), ` + store.FreeKeys + `, events as (
+), ` + store.FreeKeys + `, ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no + 1, fence, case why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end,
 		'cancelled', 'job.cancelled', $3 from gone

@@ -93,12 +93,12 @@ with page as materialized (` + page + `), keys as materialized (
 		order by (-l.priority), l.ready_at, l.id offset greatest(0, w.most - n.running)) x
 	where n.live > w.most
 ), hit as materialized (
-	select l.id from excess x join trapeze.live l on l.id = any(array[x.id]) where l.state = 'pending' order by x.id for update of l skip locked
+	select l.id from excess x join trapeze.live l on l.id = any(array[x.id]) where l.state = 'pending' and not ` + store.KeepsSubject("l") + ` order by x.id for update of l skip locked
 ), gone as (
 	delete from trapeze.live l using hit h where l.id = any(array[h.id]) returning l.*
 ), held as (
-	insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key)
-	select 'key', coalesce(due_at, case when ready_at > 'epoch' then ready_at else claimed_at end), id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key
+	insert into trapeze.parked (why, run_after, ` + store.ParkedColumns + `)
+	select 'key', coalesce(due_at, case when ready_at > 'epoch' then ready_at else claimed_at end), ` + store.ParkedColumns + `
 	from gone
 ), ` + store.ReleaseGuards + `
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from gone)::int, 0, ` + store.LinesOf("gone")

@@ -38,12 +38,14 @@ with page as materialized (
 ), shifted as (
 	update trapeze.live l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id and l.key is null
 	returning l.id, l.event_no, l.fence, l.lane, l.kind, l.subject, l.key
-), gone as (
+), unplaced as (
 	delete from trapeze.live l using hit h where l.id = h.id and l.key is not null returning l.*, h.lane as new_lane
 ), keyed as (
-	insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key)
-	select 'key', coalesce(due_at, ready_at), id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, new_lane, kind, subject, key
-	from gone returning id, event_no, fence, lane, kind, subject, key
+	insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject, key, start_by)
+	select 'key', coalesce(due_at, ready_at), id, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, new_lane, kind, subject, key, start_by
+	from unplaced returning id, event_no, fence, lane, kind, subject, key
+), gone as (
+	select * from unplaced u where not ` + store.KeepsSubject("u") + `
 ), ` + store.ReleaseGuards + `, moved as (
 	select * from shifted union all select * from keyed
 ), events as (

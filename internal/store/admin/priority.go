@@ -23,9 +23,9 @@ with gone as (
 	delete from trapeze.live where id = $1 and state = 'pending' returning *
 ), again as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, writes, epoch, attempt, crashes, priority,
-		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid, key, lane_place, kind_place, due_at)
+		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid, key, lane_place, kind_place, due_at, start_by)
 	select id, ready_at, claimed_at, started_at, fence, pod, event_no + 1, writes, epoch, attempt, crashes, $2,
-		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid, key, lane_place, kind_place, due_at from gone
+		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid, key, lane_place, kind_place, due_at, start_by from gone
 ), event as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.niced', $3, json_build_object('priority', $2::int, 'before', priority)

@@ -63,7 +63,7 @@ with picked as materialized (
 	cross join lateral (
 		select r.* from ` + store.AllRanks + ` cross join lateral (
 			select k.id, ` + nextEpochFence + ` as next_fence from trapeze.live k
-			where k.lane = w.lane and (-k.priority) = rank and k.ready_at >= $5 and k.state = 'pending' and ` + store.KeyUnlocked + `
+			where k.lane = w.lane and (-k.priority) = rank and k.ready_at >= $5 and k.state = 'pending' and ` + store.InTime + ` and ` + store.KeyUnlocked + `
 			order by k.lane, (-k.priority), k.ready_at, k.id limit w.want for update skip locked
 		) r limit w.want
 	) c

@@ -151,7 +151,7 @@ func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 // itemColumns lists the columns of [Item]. Row l is the job's row in live, joined with the run from the outbox, and row j is its row in
 // jobs.
 const itemColumns = `l.id, l.kind, l.subject, coalesce(j.key, ''), j.args, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
-	coalesce(j.impaired, false) as impaired, j.planned, j.max_attempts, j.max_crashes, j.submitter, coalesce(j.traceparent, '') as traceparent,
+	coalesce(j.impaired, false) as impaired, j.planned, j.max_attempts, j.max_crashes, j.submitter, coalesce(j.traceparent, '') as traceparent, j.ordered,
 	j.created_at, l.fence, l.lane, l.priority::int, greatest(l.attempt - 1, 0) as attempts, l.crashes,
 	coalesce((select g.snoozes from trapeze.job_progress g where g.id = l.id), 0) as snoozes,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`

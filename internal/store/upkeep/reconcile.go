@@ -130,20 +130,26 @@ func ReconcileGrants(ctx context.Context, s *store.Store) ([]string, error) {
 }
 
 const (
-	// strayRunsSQL locks at most $1 guards whose jobs are neither pending nor running. Each such guard would block all jobs of its subject
+	// strayRunsSQL locks at most $1 guards whose jobs are neither pending nor running, nor ordered and parked. Each such guard would block all jobs of its subject
 	// indefinitely. endStraySQL, which sees everything committed before the locks were taken, frees the guards. Every statement changes the
 	// job and its guard together, so such guards exist only after rows were changed manually. Plan: one pass over
 	// subjects_one_guard; live_pkey.
 	strayRunsSQL = `
 select c.kind, c.subject, c.job_id from trapeze.subjects c
-where c.state = 'held' and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null
+where c.state = 'held' and ` + unheld + `
 order by c.kind, c.subject limit $1 for update of c skip locked`
 	endStraySQL = `
 update trapeze.subjects c set state = 'free' where c.kind = $1 and c.subject = $2 and c.job_id = $3 and c.state = 'held'
-	and (select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null`
+	and ` + unheld
 )
 
-// UnheldGuard is a guard whose job was neither pending nor running.
+// unheld is the condition that the job of guard c holds no guard. The lookups have limits, so that they stay lookups. Plan: live_pkey; for a guard
+// without a row there, parked_pkey and jobs_pkey.
+const unheld = `(select true from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject limit 1) is null
+	and (select true from trapeze.parked p join trapeze.jobs j on j.id = p.id where p.id = c.job_id and p.kind = c.kind and p.subject = c.subject
+		and p.why in ('retry', 'snooze', 'key') and j.ordered limit 1) is null`
+
+// UnheldGuard is a guard whose job was neither pending nor running, nor ordered and parked.
 type UnheldGuard struct {
 	Kind, Subject string
 	JobID         int64

@@ -23,7 +23,7 @@ with j as (
 )
 select j.why, j.run_after, j.lane, j.kind, j.subject, j.key, j.isolated, ` + queueStateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
-	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), coalesce(f.open, 0), coalesce(f.branches, 0),
+	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), c.retries_at, coalesce(f.open, 0), coalesce(f.branches, 0),
 	k.lane_slots, coalesce(k.lane_window, 0), k.kind_slots, coalesce(k.in_lane, 0), coalesce(k.in_kind, 0)
 from j
 left join trapeze.lanes n on n.name = j.lane
@@ -34,7 +34,8 @@ cross join lateral (
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
 left join lateral (
-	select c.job_id, (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) as runs from trapeze.subjects c
+	select c.job_id, (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) as runs,
+		(select p.run_after from trapeze.parked p where p.id = c.job_id limit 1) as retries_at from trapeze.subjects c
 	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'held' limit 1
 ) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id
@@ -51,7 +52,8 @@ type standing struct {
 	podStanding
 	Blocker        *int64 // the job that holds the guard of the subject
 	BlockerRuns    bool
-	Open, Branches int // open and total branches of the job's fan-out
+	BlockerUntil   *time.Time // when its retry is due, if it is ordered and waits for that
+	Open, Branches int        // open and total branches of the job's fan-out
 	keyStanding
 }
 
@@ -116,7 +118,11 @@ func (j standing) own(id int64) (list []job.Blocker) {
 		if j.BlockerRuns {
 			says = "another %s is running for the subject %q"
 		}
-		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf(says, j.Kind, j.Subject), JobID: j.Blocker}}
+		o = job.Blocker{Why: o.Why, Says: fmt.Sprintf(says, j.Kind, j.Subject), JobID: j.Blocker, Until: j.BlockerUntil}
+		if j.BlockerUntil != nil {
+			o.Says = fmt.Sprintf("the %s before it is ordered and waits for its retry: cancel that job to free the subject %q", j.Kind, j.Subject)
+		}
+		return []job.Blocker{o}
 	case job.BlockerKey:
 		return []job.Blocker{{Why: o.Why, Says: j.place()}}
 	case job.BlockerChildren:

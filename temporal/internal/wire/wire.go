@@ -41,6 +41,7 @@ type Run struct {
 	Snoozes     int             `json:"snoozes,omitempty"`
 	Submitter   string          `json:"submitter,omitempty"`
 	Trace       string          `json:"trace,omitempty"`
+	Ordered     bool            `json:"ordered,omitempty"`
 	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // from an earlier epoch
 	CreatedAt   time.Time       `json:"created_at"`
 	ClaimedAt   time.Time       `json:"claimed_at"`
@@ -59,7 +60,7 @@ func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 	return Run{
 		ID: i.ID, Epoch: i.Epoch(), Kind: i.Kind, Lane: i.Lane, Subject: i.Subject, Key: i.Key, Args: i.Args, PipelineID: i.PipelineID, ParentID: i.ParentID,
 		GroupID: i.Group, ChildNo: i.No, Step: i.Step, Priority: i.Priority, Attempt: i.Attempts + 1, MaxAttempts: i.MaxAttempts,
-		Crashes: i.Crashes, MaxCrashes: i.MaxCrashes, Snoozes: i.Snoozes, Submitter: i.Submitter, Trace: i.Trace, Checkpoint: i.Checkpoint,
+		Crashes: i.Crashes, MaxCrashes: i.MaxCrashes, Snoozes: i.Snoozes, Submitter: i.Submitter, Trace: i.Trace, Ordered: i.Ordered, Checkpoint: i.Checkpoint,
 		CreatedAt: i.CreatedAt, ClaimedAt: i.ClaimedAt, Heartbeat: heartbeat,
 	}
 }
@@ -77,7 +78,7 @@ func (r *Run) Claimed() *store.Claimed {
 		ClaimedAt: r.ClaimedAt, Path: "poll", Definition: store.Definition{
 			Kind: r.Kind, Subject: r.Subject, Key: r.Key, Args: r.Args, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
 			Branch: store.Branch{Group: r.GroupID, No: r.ChildNo}, MaxAttempts: r.MaxAttempts, MaxCrashes: r.MaxCrashes, Submitter: r.Submitter,
-			Trace: r.Trace, CreatedAt: r.CreatedAt,
+			Trace: r.Trace, Ordered: r.Ordered, CreatedAt: r.CreatedAt,
 		},
 	}
 }
