@@ -120,7 +120,7 @@ func (p *Poller) promote(ctx context.Context) (more bool) {
 	p.LinesChanged(waiting...)
 	if !p.went(ctx, promotionFailed, err) {
 		p.due.pollAgain(true, false, time.Second)
-	} else if more = len(pending)+len(waiting) == most; more {
+	} else if more = len(pending)+len(waiting) >= most; more {
 		p.due.pollAgain(true, false, 0)
 	}
 	if p.announce(pending); len(pending) > 0 {

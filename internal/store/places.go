@@ -90,7 +90,7 @@ func freePlaces(most, used, taken string) string {
 }
 
 // admitKeysSQL makes parked jobs of keys pending, as far as there are places, the most urgent ones first. It reads the first jobs of each lane and kind
-// of a key. A job whose subject is taken waits for that instead. Two admissions at the same moment can choose the same place: the index lets only one
+// of a key. A job whose subject is taken, or has a job that comes first, waits for that instead. Two admissions at the same moment can choose the same place: the index lets only one
 // have it, and the other one returns the key again. So it does if there may be more jobs and places. Places are taken in the order of their keys. An
 // admission that loses a subject to another transaction is rolled back and sent again.
 //
@@ -123,7 +123,8 @@ with recursive lines as (
 		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit least(cardinality(g.lane_free), cardinality(g.kind_free)) for update skip locked
 	) p
 ), may as materialized (
-	select w.*, w.subject = '' or w.holds or `, guardFree, ` as free,
+	select w.*, w.subject = '' or w.holds or `, guardFree, ` and `, noneWaits("p.opens and ((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), `
+		and not `, duePrecedes("((-d.priority), d.run_after, d.id) < ((-w.priority), w.run_after, w.id)"), ` as free,
 		row_number() over (partition by w.key, w.kind order by w.opens desc, (-w.priority), w.run_after, w.id) as kind_no,
 		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from (select p.*, `, holdsGuard("p"), ` as holds from picked p offset 0) w
 ), fits as materialized (
