@@ -109,6 +109,7 @@ type submitted struct {
 	PipelineID int64     `json:"pipeline_id,string"`
 	State      job.State `json:"state"`
 	Duplicate  bool      `json:"duplicate"`
+	Replaced   bool      `json:"replaced"` // the job, a duplicate, waits and takes this submission's args
 }
 
 func submit(c *call, body Submission) (any, error) {

@@ -121,6 +121,7 @@ type Job struct {
 	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE or the code that the handler set
 	Progress        *Progress       `json:"progress"`
 	UniqueKey       *string         `json:"unique_key"`
+	Replaced        int             `json:"replaced"` // number of submissions that replaced its args while it waited
 	Submitter       string          `json:"submitter"`
 	CreatedAt       time.Time       `json:"created_at"`
 	RunAfter        *time.Time      `json:"run_after"`
@@ -226,6 +227,7 @@ type Submission struct {
 	MaxAttempts    int
 	UniqueKey      string
 	UniqueWhile    UniqueWhile // applies to UniqueKey
+	Replace        bool        // the job that waits with the unique key takes the args
 	IdempotencyKey string
 	Submitter      string
 	Pipeline       string // the pipeline's name

@@ -55,9 +55,29 @@ const (
 )
 
 // Unique sets a key that is unique among jobs of the same kind. If another job already holds the key, the submission has no effect and
-// returns that job.
-func Unique(key string, while UniqueWhile) EnqueueOption {
-	return enqueueOption(func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) })
+// returns that job. The methods of [UniqueOption] change what the submission does if that job waits.
+func Unique(key string, while UniqueWhile) UniqueOption {
+	return UniqueOption{func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) }}
+}
+
+// UniqueOption is the option that [Unique] returns.
+type UniqueOption struct{ enqueueOption }
+
+func (o UniqueOption) and(set func(w *submission)) UniqueOption {
+	return UniqueOption{func(w *submission) {
+		o.enqueueOption(w)
+		set(w)
+	}}
+}
+
+// Replace makes the job that waits with the key take the args of this submission, its [Chain] and its trace. The job keeps its id, lane, priority, due
+// time and position; other options of this submission are ignored. [Submitted.Replaced] reports whether the job was replaced. If the job has already
+// started, it has freed the key, and the submission creates a new one. A job that needs approval for the new args awaits approval again.
+//
+// The submission returns [job.ErrInvalid] unless the key is held [WhilePending], if the waiting job has another subject or [Key], and if it has planned
+// steps and the submission has none. It returns [job.ErrKeyHeld] if another [Submitter] submitted the waiting job.
+func (o UniqueOption) Replace() UniqueOption {
+	return o.and(func(w *submission) { w.Submission.Replace = true })
 }
 
 // IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. Reusing a

@@ -69,6 +69,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 		return fmt.Errorf("%w: %s %s: idempotency keys and pipeline names are allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Approval:
 		return fmt.Errorf("%w: %s %s: approval is allowed only on submissions", job.ErrInvalid, what, w.Kind)
+	case w.Replace:
+		return fmt.Errorf("%w: %s %s: replace is allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Submitter != "":
 		return fmt.Errorf("%w: %s %s: submitter is set by its pipeline", job.ErrInvalid, what, w.Kind)
 	}

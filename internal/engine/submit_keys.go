@@ -28,7 +28,15 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	}
 	if s.Duplicate {
 		// Until now, the lock on the key kept its holder from being claimed. Return that job's current state.
-		sub.Wake()
+		switch {
+		case s.State == job.AwaitingApproval:
+			sub.LinesChanged(n.Lines()...) // a job that was sent back has left its lines
+		case s.Replaced:
+			sub.WakeDue()
+			sub.WakePeers()
+		default:
+			sub.Wake()
+		}
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}
@@ -79,8 +87,9 @@ func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submissio
 			return work.Submitted{}, err
 		}
 	}
+	var r store.Replacement
 	if holder == n.ID && w.UniqueKey != nil {
-		if holder, err = store.ReserveKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+		if holder, r, err = store.TakeKey(ctx, sub.Commands, tx, &n); err != nil {
 			return work.Submitted{}, err
 		}
 		if holder != n.ID && key != "" {
@@ -89,10 +98,16 @@ func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submissio
 			}
 		}
 	}
-	if holder != n.ID {
-		return work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+	if holder == n.ID {
+		return sub.placeIn(ctx, tx, n, wake)
 	}
-	return sub.placeIn(ctx, tx, n, wake)
+	s := work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true, Replaced: r.Replaced}
+	if r.Awaiting {
+		s.State = job.AwaitingApproval
+	} else if r.Replaced && wake {
+		err = sub.Commands.Notify(ctx, tx) // claims have skipped the job meanwhile
+	}
+	return s, err
 }
 
 // placeIn inserts a job as pending in a transaction that already holds the job's keys.

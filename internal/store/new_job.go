@@ -26,6 +26,7 @@ type NewJob struct {
 	Actor       string // actor of the job.enqueued event
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
+	Replace     bool    // the job that waits with the unique key takes the args; see [TakeKey]
 	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
 	Priority    int
 	DelayMillis int64 // if positive, the job is parked for this long

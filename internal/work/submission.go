@@ -37,6 +37,7 @@ type Submission struct {
 	MaxCrashes     *int            `json:",omitempty"` // the kind's limit, if this program knows the kind
 	UniqueKey      *string         `json:",omitempty"`
 	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
+	Replace        bool            `json:",omitempty"` // the job that waits with the unique key takes the args
 	IdempotencyKey string          `json:",omitempty"`
 	Submitter      string          `json:",omitempty"`
 	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
@@ -76,6 +77,7 @@ type Submitted struct {
 	PipelineID int64
 	State      job.State
 	Duplicate  bool
+	Replaced   bool // the earlier job takes this submission's args
 }
 
 // Plan holds the steps planned after a job, grouped by the condition under which they run. Each group keeps its order.
@@ -152,7 +154,7 @@ func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
 	}
-	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
+	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.Replace || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
 		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When}
@@ -224,6 +226,7 @@ func (w *Submission) Describe() job.Submission {
 	}
 	if w.UniqueKey != nil {
 		s.UniqueKey, s.UniqueWhile = *w.UniqueKey, job.UniqueWhile(*w.UniqueWhile)
+		s.Replace = w.Replace
 	}
 	return s
 }
@@ -273,6 +276,10 @@ func (w *Submission) Validate() error {
 		complain(*w.UniqueKey != "", "empty unique key")
 		complain(*w.UniqueWhile == WhilePending || *w.UniqueWhile == WhileActive, "unique while %q", *w.UniqueWhile)
 	}
+	if w.Replace {
+		complain(w.UniqueKey != nil, "replace needs a unique key")
+		complain(w.UniqueKey == nil || *w.UniqueWhile == WhilePending, "replace needs unique while pending: a running job does not see new args")
+	}
 	if w.Priority != nil {
 		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
 	}
@@ -306,7 +313,7 @@ func (w *Submission) First(id int64, lane string) store.NewJob {
 func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
-		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile,
+		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile, Replace: w.Replace,
 		DelayMillis: w.Delay.Milliseconds(), NeedsApproval: w.Approval, Planned: w.Plan,
 	}
 	if w.Delay > 0 && n.DelayMillis == 0 {
