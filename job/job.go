@@ -228,6 +228,8 @@ type Submission struct {
 	UniqueKey      string
 	UniqueWhile    UniqueWhile // applies to UniqueKey
 	Replace        bool        // the job that waits with the unique key takes the args
+	Debounce       time.Duration
+	DebounceMax    time.Duration
 	IdempotencyKey string
 	Submitter      string
 	Pipeline       string // the pipeline's name

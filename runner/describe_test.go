@@ -63,7 +63,7 @@ func TestFakeSubmissionOptions(t *testing.T) {
 	is.Equal(len(s.Then), 1)
 	is.Equal(s.Then[0].Lane, "slow")
 	is.Equal(string(s.Then[0].Args), `{"Order":8}`)
-	_, err := fake.Enqueue(t.Context(), invoice{7}, runner.Unique("7", runner.WhilePending).Replace())
+	_, err := fake.Enqueue(t.Context(), invoice{7}, runner.Unique("7", runner.WhilePending).Debounce(time.Second, time.Minute))
 	is.NoErr(err)
 	is.True(fake.jobs[1].Replace)
 	for field, value := range reflect.ValueOf(s).Fields() {

@@ -80,6 +80,19 @@ func (o UniqueOption) Replace() UniqueOption {
 	return o.and(func(w *submission) { w.Submission.Replace = true })
 }
 
+// Debounce makes the job due when no submission with the key has followed for the time wait, but at the latest max after the first submission. The job
+// then runs with the args of the latest submission, as with [UniqueOption.Replace]. A job that is already due keeps its position. The first submission
+// returns a job that is due after wait.
+//
+// The submission returns [job.ErrInvalid] if wait is not positive, if max is less than wait, and with a [Delay].
+func (o UniqueOption) Debounce(wait, max time.Duration) UniqueOption {
+	return o.Replace().and(func(w *submission) {
+		if w.Submission.Debounce, w.DebounceMax = wait, max; wait == 0 {
+			w.wrong = fmt.Errorf("%w: Debounce with a wait of 0", job.ErrInvalid)
+		}
+	})
+}
+
 // IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. Reusing a
 // key for a different submission returns [job.ErrKeyReused]. Each [Submitter] has a separate set of keys, so no submitter receives
 // another's job. An empty key is rejected with [job.ErrInvalid], because it would offer no protection.

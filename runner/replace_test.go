@@ -68,8 +68,13 @@ func TestReplaceBadInput(t *testing.T) {
 		options []runner.EnqueueOption
 		want    string
 	}{
-		"while active": {[]runner.EnqueueOption{runner.Unique("k", runner.WhileActive).Replace()}, "replace needs unique while pending"},
-		"no key":       {[]runner.EnqueueOption{runner.Unique("", runner.WhilePending).Replace()}, "empty unique key"},
+		"while active":           {[]runner.EnqueueOption{runner.Unique("k", runner.WhileActive).Replace()}, "replace needs unique while pending"},
+		"no key":                 {[]runner.EnqueueOption{runner.Unique("", runner.WhilePending).Replace()}, "empty unique key"},
+		"debounce of 0":          {[]runner.EnqueueOption{pending.Debounce(0, time.Minute)}, "Debounce with a wait of 0"},
+		"negative debounce":      {[]runner.EnqueueOption{pending.Debounce(-time.Second, time.Minute)}, "debounce wait of -1s, want more than 0"},
+		"debounce above its max": {[]runner.EnqueueOption{pending.Debounce(time.Minute, time.Second)}, "debounce max of 1s, want at least its wait of 1m0s"},
+		"debounce with a delay":  {[]runner.EnqueueOption{pending.Debounce(time.Second, time.Minute), runner.Delay(time.Second)}, "debounce with a delay"},
+		"debounce while active":  {[]runner.EnqueueOption{runner.Unique("k", runner.WhileActive).Debounce(time.Second, time.Minute)}, "replace needs unique while pending"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

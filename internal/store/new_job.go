@@ -27,9 +27,12 @@ type NewJob struct {
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
 	Replace     bool    // the job that waits with the unique key takes the args; see [TakeKey]
-	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
-	Priority    int
-	DelayMillis int64 // if positive, the job is parked for this long
+	// DebounceMillis is the delay of the job if it is positive. A job that is replaced becomes due after this delay, too, but at the latest
+	// DebounceMaxMillis after its first submission.
+	DebounceMillis, DebounceMaxMillis int64
+	Trace                             string // trace context of the submission, as a traceparent; empty if there is none
+	Priority                          int
+	DelayMillis                       int64 // if positive, the job is parked for this long
 	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,8 +30,9 @@ import (
 
 // replaceSQL replaces the args of a waiting job whose key this transaction has locked, together with its planned steps and trace. It returns whether the
 // job has not ended, whether it waits, whether it belongs to the same submitter, subject and key, whether it has planned steps that the new
-// submission lacks, and whether it must be approved. It locks no row of live or parked: what happens to these does not depend on the args.
-// Plan: primary key lookups.
+// submission lacks, whether it must be approved, and in how many milliseconds it becomes due. A debounced job that is not due yet becomes due later. Its
+// time is never before now because of a limit that has passed. Otherwise, the statement locks no row of live or parked: what happens to these does not
+// depend on the args. Plan: primary key lookups.
 var replaceSQL = newStatement(`
 with place as materialized (
 	(select l.lane, '' as why, l.unique_while from trapeze.live l where l.id = @holder limit 1)
@@ -44,14 +46,19 @@ with place as materialized (
 ), replaced as (
 	update trapeze.jobs j set args = @args::text::json, planned = @planned::text::json, traceparent = @traceparent, replaced = coalesce(j.replaced, 0) + 1
 	from waits w where j.id = @holder and w.same_submitter and w.same_line and w.same_steps
-	returning j.id, j.replaced
+	returning j.id, j.replaced, j.created_at
+), moved as (
+	update trapeze.parked p set run_after = least(now() + @debounce::bigint * interval '1 millisecond',
+		greatest(r.created_at + @debounce_max::bigint * interval '1 millisecond', least(p.run_after, now())))
+	from replaced r where p.id = r.id and p.why in ('scheduled', 'approval') and @debounce::bigint > 0
+	returning p.run_after
 ), marked as (
 	update trapeze.unique_keys u set replaced = r.replaced from replaced r where u.kind = @kind and u.key = @unique_key
 ), named as (
 	insert into trapeze.pipelines (id, name) select r.id, @pipeline from replaced r where @pipeline::text is not null on conflict (id) do nothing
 )
 select exists (select from place), w.why is not null, coalesce(w.same_submitter, false), coalesce(w.same_line, false), coalesce(w.same_steps, false),
-	coalesce(w.asks, false)
+	coalesce(w.asks, false), coalesce((select greatest(0, ceil(extract(epoch from m.run_after - now()) * 1000)) from moved m), 0)::bigint
 from (values (1)) one(row) left join waits w on true`)
 
 // sendBackLiveSQL and sendBackParkedSQL make a waiting job await approval for its new args, in its next epoch. The subject's guard becomes free.
@@ -85,9 +92,10 @@ select id from back`)
 
 // Replacement reports how a submission has changed the job that holds its unique key.
 type Replacement struct {
-	Ended    bool // the job has ended since it was found: reserve the key again
-	Replaced bool // the job takes the new args; otherwise, it cannot be replaced any more
-	Awaiting bool // it awaits approval for them
+	Ended    bool          // the job has ended since it was found: reserve the key again
+	Replaced bool          // the job takes the new args; otherwise, it cannot be replaced any more
+	Awaiting bool          // it awaits approval for them
+	DueIn    time.Duration // if positive, the submission has moved the time at which the job is due
 }
 
 // TakeKey reserves the unique key of n in the caller's transaction, and returns the job that holds it: that of n, or another one. If another job
@@ -109,9 +117,13 @@ func TakeKey(ctx context.Context, s *Store, db DB, n *NewJob) (holder int64, r R
 // priority and position. It returns [job.ErrKeyHeld] if the job belongs to another submitter, and [job.ErrInvalid] if it has another subject or
 // key, or planned steps while n has none. If the job is sent back for approval, the caller must call [Store.AdmitNext] after the commit.
 func Replace(ctx context.Context, s *Store, db DB, holder int64, n *NewJob) (r Replacement, err error) {
-	type row struct{ Exists, Waits, Submitter, Line, Steps, Asks bool }
+	type row struct {
+		Exists, Waits, Submitter, Line, Steps, Asks bool
+		DueIn                                       int64 // in milliseconds
+	}
 	by := args{{"holder", holder}, {"kind", n.Kind}, {"unique_key", *n.UniqueKey}, {"submitter", n.Submitter}, {"subject", n.Subject}, {"key", Some(n.Key)},
-		{"args", string(n.Args)}, {"planned", text(n.Planned)}, {"traceparent", Some(n.Trace)}, {"pipeline", n.Pipeline}, {"needs_approval", n.approval()}}
+		{"args", string(n.Args)}, {"planned", text(n.Planned)}, {"traceparent", Some(n.Trace)}, {"pipeline", n.Pipeline}, {"needs_approval", n.approval()},
+		{"debounce", n.DebounceMillis}, {"debounce_max", n.DebounceMaxMillis}}
 	found, err := askFor(ctx, s, db, pgx.RowToStructByPos[row], replaceSQL, by)
 	if err != nil {
 		return r, fmt.Errorf("replace job %d: %w", holder, err)
@@ -127,7 +139,7 @@ func Replace(ctx context.Context, s *Store, db DB, holder int64, n *NewJob) (r R
 	case !f.Steps:
 		return r, fmt.Errorf("%w: replace job %d: it has planned steps; submit them, too", job.ErrInvalid, holder)
 	default:
-		r.Replaced, r.Awaiting = true, f.Asks
+		r.Replaced, r.Awaiting, r.DueIn = true, f.Asks, time.Duration(f.DueIn)*time.Millisecond
 	}
 	for try := 0; r.Awaiting; try++ { // the job can be promoted or admitted between the two statements, and then it is in the other table
 		for _, sql := range []*statement{sendBackLiveSQL, sendBackParkedSQL} {

@@ -326,3 +326,100 @@ func TestPruneKeysAfterReplace(t *testing.T) {
 	what, _ := w.took(replacing("sync"))
 	w.is.Equal(what, "replaced")
 }
+
+func debounced(wait, max time.Duration) func(*store.NewJob) {
+	return func(n *store.NewJob) {
+		replacing("sync")(n)
+		n.DebounceMillis, n.DebounceMaxMillis, n.DelayMillis = wait.Milliseconds(), max.Milliseconds(), wait.Milliseconds()
+	}
+}
+
+// passes moves all times of waiting and ended jobs into the past, as if the time had passed.
+func (w *world) passes(d time.Duration) {
+	w.t.Helper()
+	w.exec(`update trapeze.parked set run_after = run_after - $1::interval`, d)
+	w.exec(`update trapeze.jobs set created_at = created_at - $1::interval`, d)
+	w.exec(`update trapeze.live set started_at = started_at - $1::interval`, d)
+	w.exec(`update trapeze.done set started_at = started_at - $1::interval`, d)
+}
+
+// dueIn returns when a job becomes due, in whole seconds from now.
+func (w *world) dueIn(id int64) int {
+	w.t.Helper()
+	return w.count(`select round(extract(epoch from run_after - now()))::int from trapeze.parked where id = $1`, id)
+}
+
+func TestDebounceDueTime(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		passes, wait, max time.Duration
+		due               int // in seconds, after the second submission
+	}{
+		"before the limit":         {90 * time.Second, 100 * time.Second, time.Hour, 100},
+		"up to the limit":          {90 * time.Second, 100 * time.Second, 150 * time.Second, 60},
+		"a shorter wait":           {90 * time.Second, 5 * time.Second, time.Hour, 5},
+		"due, but not promoted":    {120 * time.Second, 100 * time.Second, time.Hour, 100},
+		"the limit has passed":     {200 * time.Second, 100 * time.Second, 150 * time.Second, -50},
+		"a lower limit has passed": {90 * time.Second, 10 * time.Second, 20 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			first := w.holds(debounced(100*time.Second, time.Hour))
+			w.is.Equal(w.dueIn(first), 100)
+			w.passes(c.passes)
+			_, holder, r, err := w.take(debounced(c.wait, c.max), withArgs(`{"n":2}`))
+			w.is.NoErr(err)
+			w.is.True(holder == first && r.Replaced)
+			w.is.True(w.dueIn(first)-c.due <= 1 && c.due-w.dueIn(first) <= 1)
+			w.is.Equal(max(0, int(r.DueIn.Round(time.Second)/time.Second)), max(0, w.dueIn(first)))
+			w.is.Equal(string(w.at(first).Args), `{"n":2}`)
+		})
+	}
+}
+
+func TestDebounceOfDueJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	first := w.holds(debounced(time.Minute, time.Hour))
+	w.passes(time.Minute)
+	w.promote(1)
+	what, holder := w.took(debounced(time.Minute, time.Hour), withArgs(`{"n":2}`))
+	w.is.True(what == "replaced" && holder == first)
+	c := w.claimOne(podID) // it is still pending
+	w.is.Equal(string(c.Args), `{"n":2}`)
+	what, next := w.took(debounced(time.Minute, time.Hour))
+	w.is.Equal(what, "created") // and begins a new wait once it has started
+	w.is.Equal(w.dueIn(next), 60)
+}
+
+func TestDebounceAfterOperatorRetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.holds(debounced(time.Minute, time.Hour))
+	w.is.NoErr(second(admin.Cancel(w.ctx(), w.Store, first, 0, false, "ann", ignoreLease)))
+	w.passes(2 * time.Hour)
+	w.is.NoErr(second(admin.Retry(w.ctx(), w.Store, first, nil, "ann")))
+	what, _ := w.took(debounced(time.Minute, time.Hour))
+	w.is.Equal(what, "replaced")
+	w.is.Equal(w.dueIn(first), 0) // the limit has passed long ago, and the job keeps its position
+}
+
+func TestPromotionDuringDebounce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.holds(debounced(time.Minute, time.Hour))
+	w.passes(time.Minute)
+	n := w.new(debounced(time.Minute, time.Hour), plain)[0]
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, r, err := store.TakeKey(w.ctx(), w.Store, tx, &n)
+	w.is.NoErr(err)
+	w.is.True(r.Replaced)
+	w.promote(0) // the job is locked
+	w.is.NoErr(tx.Commit(w.ctx()))
+	w.promote(0) // and not due any more
+	w.is.Equal(w.dueIn(first), 60)
+}

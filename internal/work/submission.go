@@ -38,6 +38,8 @@ type Submission struct {
 	UniqueKey      *string         `json:",omitempty"`
 	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
 	Replace        bool            `json:",omitempty"` // the job that waits with the unique key takes the args
+	Debounce       time.Duration   `json:",omitempty"` // implies Replace: the job becomes due so long after the latest submission
+	DebounceMax    time.Duration   `json:",omitempty"` // and at the latest so long after the first one
 	IdempotencyKey string          `json:",omitempty"`
 	Submitter      string          `json:",omitempty"`
 	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
@@ -226,7 +228,7 @@ func (w *Submission) Describe() job.Submission {
 	}
 	if w.UniqueKey != nil {
 		s.UniqueKey, s.UniqueWhile = *w.UniqueKey, job.UniqueWhile(*w.UniqueWhile)
-		s.Replace = w.Replace
+		s.Replace, s.Debounce, s.DebounceMax = w.Replace, w.Debounce, w.DebounceMax
 	}
 	return s
 }
@@ -280,6 +282,11 @@ func (w *Submission) Validate() error {
 		complain(w.UniqueKey != nil, "replace needs a unique key")
 		complain(w.UniqueKey == nil || *w.UniqueWhile == WhilePending, "replace needs unique while pending: a running job does not see new args")
 	}
+	if w.Debounce != 0 || w.DebounceMax != 0 {
+		complain(w.Debounce > 0, "debounce wait of %s, want more than 0", w.Debounce)
+		complain(w.DebounceMax >= w.Debounce, "debounce max of %s, want at least its wait of %s", w.DebounceMax, w.Debounce)
+		complain(w.Delay == 0, "debounce with a delay: the debounce wait is the delay")
+	}
 	if w.Priority != nil {
 		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
 	}
@@ -314,10 +321,7 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
 		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile, Replace: w.Replace,
-		DelayMillis: w.Delay.Milliseconds(), NeedsApproval: w.Approval, Planned: w.Plan,
-	}
-	if w.Delay > 0 && n.DelayMillis == 0 {
-		n.DelayMillis = 1
+		DelayMillis: millis(w.Delay + w.Debounce), DebounceMillis: millis(w.Debounce), DebounceMaxMillis: millis(w.DebounceMax), NeedsApproval: w.Approval, Planned: w.Plan,
 	}
 	if w.Subject != nil {
 		n.Subject = *w.Subject
@@ -329,4 +333,12 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 		n.Priority = *w.Priority
 	}
 	return n
+}
+
+// millis returns a duration in milliseconds, rounded up to 1 if it is shorter.
+func millis(d time.Duration) int64 {
+	if d > 0 && d < time.Millisecond {
+		return 1
+	}
+	return d.Milliseconds()
 }
