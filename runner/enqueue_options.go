@@ -93,6 +93,19 @@ func (o UniqueOption) Debounce(wait, max time.Duration) UniqueOption {
 	})
 }
 
+// Throttle makes the jobs of the key start at most once in each interval. A submission runs at once if no job waits with the key and the last start is
+// longer ago than every. Otherwise, one job waits until the interval has passed. It runs with the args of the latest submission, as with
+// [UniqueOption.Replace]. Only the starts of throttled jobs count, and neither retries nor jobs that retention has deleted.
+//
+// The submission returns [job.ErrInvalid] if every is not positive, with a [Delay], and with Debounce.
+func (o UniqueOption) Throttle(every time.Duration) UniqueOption {
+	return o.Replace().and(func(w *submission) {
+		if w.Submission.Throttle = every; every == 0 {
+			w.wrong = fmt.Errorf("%w: Throttle with an interval of 0", job.ErrInvalid)
+		}
+	})
+}
+
 // IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. Reusing a
 // key for a different submission returns [job.ErrKeyReused]. Each [Submitter] has a separate set of keys, so no submitter receives
 // another's job. An empty key is rejected with [job.ErrInvalid], because it would offer no protection.

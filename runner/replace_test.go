@@ -74,6 +74,11 @@ func TestReplaceBadInput(t *testing.T) {
 		"negative debounce":      {[]runner.EnqueueOption{pending.Debounce(-time.Second, time.Minute)}, "debounce wait of -1s, want more than 0"},
 		"debounce above its max": {[]runner.EnqueueOption{pending.Debounce(time.Minute, time.Second)}, "debounce max of 1s, want at least its wait of 1m0s"},
 		"debounce with a delay":  {[]runner.EnqueueOption{pending.Debounce(time.Second, time.Minute), runner.Delay(time.Second)}, "debounce with a delay"},
+		"throttle of 0":          {[]runner.EnqueueOption{pending.Throttle(0)}, "Throttle with an interval of 0"},
+		"negative throttle":      {[]runner.EnqueueOption{pending.Throttle(-time.Second)}, "throttle of -1s, want more than 0"},
+		"throttle with a delay":  {[]runner.EnqueueOption{pending.Throttle(time.Second), runner.Delay(time.Second)}, "throttle with a delay"},
+		"throttle and debounce":  {[]runner.EnqueueOption{pending.Throttle(time.Second).Debounce(time.Second, time.Second)}, "throttle with debounce"},
+		"throttle while active":  {[]runner.EnqueueOption{runner.Unique("k", runner.WhileActive).Throttle(time.Second)}, "replace needs unique while pending"},
 		"debounce while active":  {[]runner.EnqueueOption{runner.Unique("k", runner.WhileActive).Debounce(time.Second, time.Minute)}, "replace needs unique while pending"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,7 +122,10 @@ func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob, wa
 	if err != nil {
 		return work.Submitted{}, err
 	}
-	return submitted(n, places), nil
+	if n.ThrottleMillis > 0 {
+		err = store.MarkThrottled(ctx, sub.Commands, tx, n.ID)
+	}
+	return submitted(n, places), err
 }
 
 // idTries is the maximum number of times that jobs are given new ids because theirs are already in use. Each time, the ids come from a

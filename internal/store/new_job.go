@@ -30,6 +30,8 @@ type NewJob struct {
 	// DebounceMillis is the delay of the job if it is positive. A job that is replaced becomes due after this delay, too, but at the latest
 	// DebounceMaxMillis after its first submission.
 	DebounceMillis, DebounceMaxMillis int64
+	// ThrottleMillis is the least time from the start of the last throttled job of the unique key to that of this job. [TakeKey] sets the delay.
+	ThrottleMillis int64
 	Trace                             string // trace context of the submission, as a traceparent; empty if there is none
 	Priority                          int
 	DelayMillis                       int64 // if positive, the job is parked for this long

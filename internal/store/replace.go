@@ -61,6 +61,28 @@ select exists (select from place), w.why is not null, coalesce(w.same_submitter,
 	coalesce(w.asks, false), coalesce((select greatest(0, ceil(extract(epoch from m.run_after - now()) * 1000)) from moved m), 0)::bigint
 from (values (1)) one(row) left join waits w on true`)
 
+// A throttled job becomes due no earlier than an interval after the start of the last throttled job of its unique key. That job has started, because
+// it would otherwise hold the key, or it was cancelled before its start. No table stores the starts of keys: the rows of the jobs contain them, and go
+// away with the jobs.
+//
+// throttleSQL returns the delay of a new job, in milliseconds. The key is locked, so that throttled_at has the order in which its jobs took it.
+// Plan: jobs_throttled backwards, to the first job that has started; primary key lookups. markThrottledSQL marks the new job. Plan: jobs_pkey.
+var (
+	throttleSQL = newStatement(`
+select greatest(0, ceil(extract(epoch from s.started_at - now()) * 1000) + @throttle::bigint)::bigint
+from trapeze.jobs j cross join lateral (
+	(select l.started_at from trapeze.live l where l.id = j.id limit 1)
+	union all
+	(select p.started_at from trapeze.parked p where p.id = j.id limit 1)
+	union all
+	(select d.started_at from trapeze.done d where d.id = j.id and d.finished_at >= j.created_at - interval '1 day' limit 1)
+	limit 1
+) s
+where j.kind = @kind and j.unique_key = @unique_key and j.throttled_at is not null and s.started_at is not null
+order by j.kind, j.unique_key, j.throttled_at desc limit 1`)
+	markThrottledSQL = newStatement(`update trapeze.jobs set throttled_at = clock_timestamp() where id = @id`)
+)
+
 // sendBackLiveSQL and sendBackParkedSQL make a waiting job await approval for its new args, in its next epoch. The subject's guard becomes free.
 // Plan: primary key lookups.
 var (
@@ -99,10 +121,14 @@ type Replacement struct {
 }
 
 // TakeKey reserves the unique key of n in the caller's transaction, and returns the job that holds it: that of n, or another one. If another job
-// holds it and n.Replace is set, that job takes the args of n. TakeKey returns the errors of [Replace].
+// holds it and n.Replace is set, that job takes the args of n. If n is throttled, TakeKey sets its delay, and the caller must call [MarkThrottled] after
+// inserting it. TakeKey returns the errors of [Replace].
 func TakeKey(ctx context.Context, s *Store, db DB, n *NewJob) (holder int64, r Replacement, err error) {
 	for range 100 {
 		holder, err = ReserveKey(ctx, s, db, n.Kind, *n.UniqueKey, n.ID)
+		if err == nil && holder == n.ID && n.ThrottleMillis > 0 {
+			n.DelayMillis, err = throttled(ctx, s, db, n)
+		}
 		if err != nil || holder == n.ID || !n.Replace {
 			return holder, r, err
 		}
@@ -111,6 +137,23 @@ func TakeKey(ctx context.Context, s *Store, db DB, n *NewJob) (holder int64, r R
 		}
 	}
 	return 0, r, fmt.Errorf("reserve the unique key %q: its jobs keep ending", *n.UniqueKey)
+}
+
+// throttled returns the delay of a new throttled job, in milliseconds.
+func throttled(ctx context.Context, s *Store, db DB, n *NewJob) (millis int64, err error) {
+	delay, err := askFor(ctx, s, db, pgx.RowTo[int64], throttleSQL, args{{"kind", n.Kind}, {"unique_key", *n.UniqueKey}, {"throttle", n.ThrottleMillis}})
+	if err != nil {
+		return 0, fmt.Errorf("read the last start of unique key %q: %w", *n.UniqueKey, err)
+	}
+	return append(delay, 0)[0], nil
+}
+
+// MarkThrottled records that a job was submitted with a throttled unique key, in the transaction that has inserted the job.
+func MarkThrottled(ctx context.Context, s *Store, db DB, id int64) error {
+	if _, err := do(ctx, s, db, markThrottledSQL, args{{"id", id}}); err != nil {
+		return fmt.Errorf("mark job %d as throttled: %w", id, err)
+	}
+	return nil
 }
 
 // Replace replaces the args of holder, a job that holds the unique key of n, in the transaction that has locked the key. The job keeps its id, lane,

@@ -34,7 +34,10 @@ func (w *world) take(changes ...func(*store.NewJob)) (id, holder int64, r store.
 		if holder, r, err = store.TakeKey(w.ctx(), w.Store, tx, &n); err != nil || holder != n.ID {
 			return err
 		}
-		return second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}, false))
+		if _, err = store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}, false); err == nil && n.ThrottleMillis > 0 {
+			err = store.MarkThrottled(w.ctx(), w.Store, tx, n.ID)
+		}
+		return err
 	})
 	return n.ID, holder, r, err
 }
@@ -422,4 +425,74 @@ func TestPromotionDuringDebounce(t *testing.T) {
 	w.is.NoErr(tx.Commit(w.ctx()))
 	w.promote(0) // and not due any more
 	w.is.Equal(w.dueIn(first), 60)
+}
+
+func throttled(every time.Duration) func(*store.NewJob) {
+	return func(n *store.NewJob) {
+		replacing("sync")(n)
+		n.ThrottleMillis = every.Milliseconds()
+	}
+}
+
+func TestThrottleByLastJob(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		last func(w *world, podID string, c *store.Claimed) // what happens to the last job after its start, a minute ago
+		due  int                                            // in how many seconds the next job is due; the interval is 100 s
+	}{
+		"running": {func(*world, string, *store.Claimed) {}, 40},
+		"ended":   {func(w *world, podID string, c *store.Claimed) { w.end(podID, ending(c)) }, 40},
+		"waits for its retry": {func(w *world, podID string, c *store.Claimed) {
+			w.is.NoErr(second(w.Park(w.ctx(), leaseOf(podID, c), lease, store.Retry{Message: "boom"})))
+		}, 40},
+		"waits for its children": {func(w *world, podID string, c *store.Claimed) { w.fanOut(podID, c, store.FanOut{}, plain) }, 40},
+		"ended long ago": {func(w *world, podID string, c *store.Claimed) {
+			w.end(podID, ending(c))
+			w.passes(time.Minute)
+		}, 0},
+		"followed by one that was cancelled": {func(w *world, podID string, c *store.Claimed) {
+			w.end(podID, ending(c))
+			what, id := w.took(throttled(100 * time.Second))
+			w.is.Equal(what, "created")
+			w.is.NoErr(second(admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)))
+		}, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			podID := w.pod("a")
+			first := w.holds(throttled(100 * time.Second))
+			w.passes(time.Hour) // the time of the submission does not count
+			what, holder := w.took(throttled(100*time.Second), withArgs(`{"n":2}`))
+			w.is.True(what == "replaced" && holder == first) // it is pending
+			claimed := w.claimOne(podID)
+			w.is.Equal(string(claimed.Args), `{"n":2}`)
+			w.passes(time.Minute)
+			c.last(w, podID, claimed)
+			what, next := w.took(throttled(100 * time.Second))
+			w.is.Equal(what, "created")
+			what, holder = w.took(throttled(time.Second), withArgs(`{"n":3}`))
+			w.is.True(what == "replaced" && holder == next)
+			if c.due == 0 {
+				w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1`, next), 1)
+			} else {
+				w.is.True(w.dueIn(next)-c.due <= 1 && c.due-w.dueIn(next) <= 1)
+			}
+			w.is.Equal(string(w.at(next).Args), `{"n":3}`)
+		})
+	}
+}
+
+func TestThrottlePerKindAndKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.holds(throttled(time.Hour))
+	w.claimOne(podID)
+	other := "other"
+	for _, change := range []func(*store.NewJob){func(n *store.NewJob) { n.Kind = "j" }, func(n *store.NewJob) { n.UniqueKey = &other }} {
+		what, id := w.took(throttled(time.Hour), change)
+		w.is.Equal(what, "created")
+		w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1`, id), 1) // due at once
+	}
 }

@@ -40,6 +40,7 @@ type Submission struct {
 	Replace        bool            `json:",omitempty"` // the job that waits with the unique key takes the args
 	Debounce       time.Duration   `json:",omitempty"` // implies Replace: the job becomes due so long after the latest submission
 	DebounceMax    time.Duration   `json:",omitempty"` // and at the latest so long after the first one
+	Throttle       time.Duration   `json:",omitempty"` // implies Replace: the job starts no earlier than so long after the last one of the key
 	IdempotencyKey string          `json:",omitempty"`
 	Submitter      string          `json:",omitempty"`
 	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
@@ -228,7 +229,7 @@ func (w *Submission) Describe() job.Submission {
 	}
 	if w.UniqueKey != nil {
 		s.UniqueKey, s.UniqueWhile = *w.UniqueKey, job.UniqueWhile(*w.UniqueWhile)
-		s.Replace, s.Debounce, s.DebounceMax = w.Replace, w.Debounce, w.DebounceMax
+		s.Replace, s.Debounce, s.DebounceMax, s.Throttle = w.Replace, w.Debounce, w.DebounceMax, w.Throttle
 	}
 	return s
 }
@@ -287,6 +288,11 @@ func (w *Submission) Validate() error {
 		complain(w.DebounceMax >= w.Debounce, "debounce max of %s, want at least its wait of %s", w.DebounceMax, w.Debounce)
 		complain(w.Delay == 0, "debounce with a delay: the debounce wait is the delay")
 	}
+	if w.Throttle != 0 {
+		complain(w.Throttle > 0, "throttle of %s, want more than 0", w.Throttle)
+		complain(w.Delay == 0, "throttle with a delay: a throttled job is due as soon as its interval has passed")
+		complain(w.Debounce == 0, "throttle with debounce: want one of them")
+	}
 	if w.Priority != nil {
 		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
 	}
@@ -321,7 +327,7 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
 		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile, Replace: w.Replace,
-		DelayMillis: millis(w.Delay + w.Debounce), DebounceMillis: millis(w.Debounce), DebounceMaxMillis: millis(w.DebounceMax), NeedsApproval: w.Approval, Planned: w.Plan,
+		DelayMillis: millis(w.Delay + w.Debounce), DebounceMillis: millis(w.Debounce), DebounceMaxMillis: millis(w.DebounceMax), ThrottleMillis: millis(w.Throttle), NeedsApproval: w.Approval, Planned: w.Plan,
 	}
 	if w.Subject != nil {
 		n.Subject = *w.Subject
