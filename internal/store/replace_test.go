@@ -340,7 +340,7 @@ func debounced(wait, max time.Duration) func(*store.NewJob) {
 // passes moves all times of waiting and ended jobs into the past, as if the time had passed.
 func (w *world) passes(d time.Duration) {
 	w.t.Helper()
-	w.exec(`update trapeze.parked set run_after = run_after - $1::interval`, d)
+	w.exec(`update trapeze.parked set run_after = run_after - $1::interval, started_at = started_at - $1::interval`, d)
 	w.exec(`update trapeze.jobs set created_at = created_at - $1::interval`, d)
 	w.exec(`update trapeze.live set started_at = started_at - $1::interval`, d)
 	w.exec(`update trapeze.done set started_at = started_at - $1::interval`, d)
