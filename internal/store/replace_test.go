@@ -450,6 +450,11 @@ func TestThrottleByLastJob(t *testing.T) {
 			w.end(podID, ending(c))
 			w.passes(time.Minute)
 		}, 0},
+		"followed by one that started now": {func(w *world, podID string, c *store.Claimed) {
+			w.end(podID, ending(c))
+			w.took(throttled(time.Second))
+			w.claimOne(podID)
+		}, 100},
 		"followed by one that was cancelled": {func(w *world, podID string, c *store.Claimed) {
 			w.end(podID, ending(c))
 			what, id := w.took(throttled(100 * time.Second))
