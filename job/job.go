@@ -226,8 +226,8 @@ type Submission struct {
 	Delay          time.Duration
 	MaxAttempts    int
 	UniqueKey      string
-	UniqueWhile    UniqueWhile // applies to UniqueKey
-	Replace        bool        // the job that waits with the unique key takes the args
+	UniqueWhile    UniqueWhile   // applies to UniqueKey
+	Replace        bool          // the job that waits with the unique key takes the args
 	Debounce       time.Duration // the job becomes due so long after the latest submission
 	DebounceMax    time.Duration // and at the latest so long after the first one
 	Throttle       time.Duration // the job starts no earlier than so long after the last one of the unique key

@@ -32,9 +32,9 @@ type NewJob struct {
 	DebounceMillis, DebounceMaxMillis int64
 	// ThrottleMillis is the least time from the start of the last throttled job of the unique key to that of this job. [TakeKey] sets the delay.
 	ThrottleMillis int64
-	Trace                             string // trace context of the submission, as a traceparent; empty if there is none
-	Priority                          int
-	DelayMillis                       int64 // if positive, the job is parked for this long
+	Trace          string // trace context of the submission, as a traceparent; empty if there is none
+	Priority       int
+	DelayMillis    int64 // if positive, the job is parked for this long
 	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for
