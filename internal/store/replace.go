@@ -11,7 +11,7 @@ import (
 )
 
 // A submission with a unique key can replace the args of the job that waits with the same key. It locks the key first ([ReserveKey]). This
-// table lists what it then does, by the state of the job that holds the key:
+// table lists the result by the state of the job that holds the key:
 //
 //	scheduled, or waiting for its subject or key   replaced: it keeps its position
 //	pending, not claimed                           replaced: it keeps its position
@@ -26,7 +26,7 @@ import (
 //
 // The job's unique_while is pending exactly in the states in which it can be replaced. While the key is locked, no claim takes the job, and the
 // transaction that locked the key is the only one that replaces its args. Only an operator can end the job meanwhile. A job that needs approval
-// for the new args is sent back for it. Its epoch then increases, so that nobody approves args unseen (see [admin.Approve]).
+// for the new args is sent back for it. Its epoch then increases, so that an operator cannot approve args unseen (see [admin.Approve]).
 
 // replaceSQL replaces the args of a waiting job whose key this transaction has locked, together with its planned steps and trace. It returns whether the
 // job has not ended, whether it waits, whether it belongs to the same submitter, subject and key, whether it has planned steps that the new
