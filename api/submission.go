@@ -1,9 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -33,6 +35,10 @@ type Submission struct {
 	MaxAttempts *int            `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
+	Replace     bool            `json:"replace,omitempty"`      // the job that waits with unique_key takes the args
+	Debounce    *Delay          `json:"debounce,omitempty"`     // it becomes due so long after the latest submission
+	DebounceMax *Delay          `json:"debounce_max,omitempty"` // and at the latest so long after the first one
+	Throttle    *Delay          `json:"throttle,omitempty"`     // it starts no earlier than so long after the last one of unique_key
 	Foreign     bool            `json:"foreign,omitempty"`      // another program handles the kinds, so this pod need not know them
 	Approval    bool            `json:"needs_approval,omitempty"`
 	StartBy     *Delay          `json:"start_by,omitempty"` // time from now within which the job must start
@@ -69,11 +75,9 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 		options = append(options, runner.NeedsApproval())
 	}
 	if s.UniqueKey != "" {
-		while := runner.WhilePending
-		if s.UniqueWhile != "" {
-			while = runner.UniqueWhile(s.UniqueWhile)
-		}
-		options = append(options, runner.Unique(s.UniqueKey, while))
+		options = append(options, s.unique())
+	} else if s.Replace || s.Debounce != nil || s.DebounceMax != nil || s.Throttle != nil {
+		return runner.Submitted{}, fmt.Errorf("%w: replace, debounce and throttle need a unique_key", job.ErrInvalid)
 	}
 	if s.Foreign {
 		options = append(options, runner.Foreign())
@@ -99,6 +103,26 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	return submitted, err
 }
 
+// unique returns the option for the unique key and for the job that waits with it.
+func (s Submission) unique() runner.UniqueOption {
+	while := runner.WhilePending
+	if s.UniqueWhile != "" {
+		while = runner.UniqueWhile(s.UniqueWhile)
+	}
+	o := runner.Unique(s.UniqueKey, while)
+	if s.Replace {
+		o = o.Replace()
+	}
+	if s.Debounce != nil || s.DebounceMax != nil {
+		var zero Delay
+		o = o.Debounce(time.Duration(*cmp.Or(s.Debounce, &zero)), time.Duration(*cmp.Or(s.DebounceMax, &zero)))
+	}
+	if s.Throttle != nil {
+		o = o.Throttle(time.Duration(*s.Throttle))
+	}
+	return o
+}
+
 func jobOptions(lane string, subject, key *string, priority *int) []runner.EnqueueOption {
 	var options []runner.EnqueueOption
 	if lane != "" {
@@ -122,6 +146,7 @@ type submitted struct {
 	PipelineID int64     `json:"pipeline_id,string"`
 	State      job.State `json:"state"`
 	Duplicate  bool      `json:"duplicate"`
+	Replaced   bool      `json:"replaced"` // the job, a duplicate, waits and takes this submission's args
 }
 
 func submit(c *call, body Submission) (any, error) {

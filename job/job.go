@@ -122,6 +122,7 @@ type Job struct {
 	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE or the code that the handler set
 	Progress        *Progress       `json:"progress"`
 	UniqueKey       *string         `json:"unique_key"`
+	Replaced        int             `json:"replaced"` // number of submissions that replaced its args while it waited
 	Submitter       string          `json:"submitter"`
 	CreatedAt       time.Time       `json:"created_at"`
 	RunAfter        *time.Time      `json:"run_after"`
@@ -226,7 +227,11 @@ type Submission struct {
 	Delay          time.Duration
 	MaxAttempts    int
 	UniqueKey      string
-	UniqueWhile    UniqueWhile // applies to UniqueKey
+	UniqueWhile    UniqueWhile   // applies to UniqueKey
+	Replace        bool          // the job that waits with the unique key takes the args
+	Debounce       time.Duration // the job becomes due so long after the latest submission
+	DebounceMax    time.Duration // and at the latest so long after the first one
+	Throttle       time.Duration // the job starts no earlier than so long after the last one of the unique key
 	IdempotencyKey string
 	Submitter      string
 	Pipeline       string // the pipeline's name

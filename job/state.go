@@ -34,7 +34,7 @@ const (
 var moves = map[State][]State{
 	"":               {AwaitingApproval, Pending, Running},
 	AwaitingApproval: {Pending, Failed, Cancelled},
-	Pending:          {Pending, Running, Failed, Cancelled},
+	Pending:          {AwaitingApproval, Pending, Running, Failed, Cancelled},
 	Running:          {Succeeded, Failed, Cancelled, Pending, Waiting},
 	Waiting:          {Succeeded, Failed, Cancelled},
 	Failed:           {Pending, Waiting, AwaitingApproval},

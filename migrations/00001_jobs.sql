@@ -35,13 +35,17 @@ create table trapeze.jobs (
     impaired     boolean not null default false, -- something before it went wrong and did not stop it
     ordered      boolean not null default false, -- while it waits for a retry, it keeps its subject
     traceparent  text check (octet_length(traceparent) <= 55), -- the W3C header of that name, version 00; null: not traced
-    erased_at    timestamptz               -- when the job's data was erased; null: never
+    erased_at    timestamptz,              -- when the job's data was erased; null: never
+    replaced     integer,                  -- how often a newer submission has replaced its args while it waited; null: never
+    throttled_at timestamptz               -- when a throttled submission took its unique key; null: not throttled
 );
-comment on table trapeze.jobs is 'One row per job: its immutable part, written once by the transaction that submits it.';
+comment on table trapeze.jobs is 'One row per job: the part that does not change once the job has started.';
 create index jobs_by_age on trapeze.jobs (created_at, id);
 comment on index trapeze.jobs_by_age is 'Which jobs are the newest? Ids come from blocks, so they do not tell.';
 create index jobs_of_pipeline on trapeze.jobs (pipeline_id, (coalesce(group_id, 0)), (coalesce(child_no, 0)), step desc) where step > 0;
 comment on index trapeze.jobs_of_pipeline is 'Which is the last step of the spine, and which jobs are the branches of this fan-out?';
+create index jobs_throttled on trapeze.jobs (kind, unique_key, throttled_at) where throttled_at is not null;
+comment on index trapeze.jobs_throttled is 'Which throttled job of this unique key came last?';
 create index jobs_by_submitter on trapeze.jobs (submitter, created_at, id) where submitter <> '';
 comment on index trapeze.jobs_by_submitter is 'Which jobs of this submitter are the newest? It has no entry for a job without a submitter.';
 
@@ -148,11 +152,13 @@ begin
 end $$;
 -- +goose StatementEnd
 
--- A submission that finds its key taken locks the row, and a claim takes such a job only when its row is free.
+-- A submission that finds its key taken locks the row, and a claim takes such a job only when its row is free. If the submission has replaced the
+-- job's args, a claim takes the job only if it reads the new ones.
 create table trapeze.unique_keys (
-    kind   text not null,
-    key    text not null check (octet_length(key) between 1 and 500),
-    job_id bigint not null,
+    kind     text not null,
+    key      text not null check (octet_length(key) between 1 and 500),
+    job_id   bigint not null,
+    replaced integer,                      -- that of its job, if submissions have replaced the job's args since it took the key
     primary key (kind, key)
 );
 comment on table trapeze.unique_keys is 'One row per unique key in force, with the job that holds it.';

@@ -63,7 +63,7 @@ select j.id, j.kind, p.lane, j.subject, j.key, p.state,
        coalesce(g.done, f.branches - f.open) as progress_done, coalesce(g.total, f.branches) as progress_total,
        g.message as progress_message,
        j.unique_key, j.submitter, j.created_at, p.run_after, p.started_at, p.finished_at, p.cancel_requested, p.event_no,
-       j.group_id, j.child_no, j.impaired, p.error_class, p.error_code
+       j.group_id, j.child_no, j.impaired, p.error_class, p.error_code, coalesce(j.replaced, 0) as replaced
 from trapeze.jobs j
 join (
     select id, lane, state, priority, attempt, crashes, fence, epoch, pod, null::json as result, null::text as outcome,

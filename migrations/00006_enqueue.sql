@@ -201,7 +201,7 @@ begin
             -- Locked, so that its job cannot be claimed before this transaction has committed the rows which that job is to see.
             select k.job_id into holder from trapeze.unique_keys k where k.kind = enqueue.kind and k.key = enqueue.unique_key for update;
             if found then
-                update trapeze.unique_keys k set job_id = j.id where k.kind = enqueue.kind and k.key = enqueue.unique_key
+                update trapeze.unique_keys k set job_id = j.id, replaced = null where k.kind = enqueue.kind and k.key = enqueue.unique_key
                     and not exists (select from trapeze.live l where l.id = k.job_id) and not exists (select from trapeze.parked p where p.id = k.job_id);
                 if found then
                     holder := j.id;

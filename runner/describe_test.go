@@ -63,8 +63,14 @@ func TestFakeSubmissionOptions(t *testing.T) {
 	is.Equal(len(s.Then), 1)
 	is.Equal(s.Then[0].Lane, "slow")
 	is.Equal(string(s.Then[0].Args), `{"Order":8}`)
+	_, err := fake.Enqueue(t.Context(), invoice{7}, runner.Unique("7", runner.WhilePending).Debounce(time.Second, time.Minute))
+	is.NoErr(err)
+	is.True(fake.jobs[1].Replace)
+	_, err = fake.Enqueue(t.Context(), invoice{7}, runner.Unique("7", runner.WhilePending).Throttle(time.Second))
+	is.NoErr(err)
+	is.Equal(fake.jobs[2].Throttle, time.Second)
 	for field, value := range reflect.ValueOf(s).Fields() {
-		if value.IsZero() {
+		if value.IsZero() && reflect.ValueOf(fake.jobs[1]).FieldByIndex(field.Index).IsZero() && reflect.ValueOf(fake.jobs[2]).FieldByIndex(field.Index).IsZero() {
 			t.Errorf("%s: set its option above, and read it", field.Name)
 		}
 	}

@@ -67,9 +67,55 @@ const (
 )
 
 // Unique sets a key that is unique among jobs of the same kind. If another job already holds the key, the submission has no effect and
-// returns that job.
-func Unique(key string, while UniqueWhile) EnqueueOption {
-	return enqueueOption(func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) })
+// returns that job. The methods of [UniqueOption] change what the submission does if that job waits.
+func Unique(key string, while UniqueWhile) UniqueOption {
+	return UniqueOption{func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) }}
+}
+
+// UniqueOption is the option that [Unique] returns.
+type UniqueOption struct{ enqueueOption }
+
+func (o UniqueOption) and(set func(w *submission)) UniqueOption {
+	return UniqueOption{func(w *submission) {
+		o.enqueueOption(w)
+		set(w)
+	}}
+}
+
+// Replace makes the job that waits with the key take the args of this submission, its [Chain] and its trace. The job keeps its id, lane, priority, due
+// time and position; other options of this submission are ignored. [Submitted.Replaced] reports whether the job was replaced. If the job has already
+// started, it has freed the key, and the submission creates a new one. A job that needs approval for the new args awaits approval again.
+//
+// The submission returns [job.ErrInvalid] unless the key is held [WhilePending], if the waiting job has another subject or [Key], and if it has planned
+// steps and the submission has none. It returns [job.ErrKeyHeld] if another [Submitter] submitted the waiting job.
+func (o UniqueOption) Replace() UniqueOption {
+	return o.and(func(w *submission) { w.Submission.Replace = true })
+}
+
+// Debounce makes the job due when no submission with the key has followed for the time wait, but at the latest max after the first submission. The job
+// then runs with the args of the latest submission, as with [UniqueOption.Replace]. A job that is already due keeps its position. The first submission
+// returns a job that is due after wait.
+//
+// The submission returns [job.ErrInvalid] if wait is not positive, if max is less than wait, and with a [Delay].
+func (o UniqueOption) Debounce(wait, max time.Duration) UniqueOption {
+	return o.Replace().and(func(w *submission) {
+		if w.Submission.Debounce, w.DebounceMax = wait, max; wait == 0 {
+			w.wrong = fmt.Errorf("%w: Debounce with a wait of 0", job.ErrInvalid)
+		}
+	})
+}
+
+// Throttle makes the jobs of the key start at most once in each interval. A submission runs at once if no job waits with the key and the last start is
+// longer ago than every. Otherwise, one job waits until the interval has passed. It runs with the args of the latest submission, as with
+// [UniqueOption.Replace]. Only the starts of throttled jobs count, and neither retries nor jobs that retention has deleted.
+//
+// The submission returns [job.ErrInvalid] if every is not positive, with a [Delay], and with Debounce.
+func (o UniqueOption) Throttle(every time.Duration) UniqueOption {
+	return o.Replace().and(func(w *submission) {
+		if w.Submission.Throttle = every; every == 0 {
+			w.wrong = fmt.Errorf("%w: Throttle with an interval of 0", job.ErrInvalid)
+		}
+	})
 }
 
 // IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. Reusing a

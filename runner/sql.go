@@ -35,7 +35,8 @@ const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from 
 // permission to execute that function. The kind need not be registered here. The job continues the trace of ctx. Without [Submitter], the
 // submitter is the database's session_user; setting another one requires the INSERT privilege on Trapeze's jobs table.
 //
-// It returns [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused]. After an error, the
+// It returns [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused]. It does not accept the methods of
+// [UniqueOption]. After an error, the
 // caller's transaction can only be rolled back, as after any PostgreSQL error.
 func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOption) (s Submitted, err error) {
 	w, schema, err := encodeForSQL(args, options)
@@ -76,6 +77,9 @@ func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, s
 	}
 	if w.When != job.AfterSuccess {
 		return nil, "", fmt.Errorf("%w: Always is an option of a join (kind %s)", job.ErrInvalid, w.Kind)
+	}
+	if w.Replace {
+		return nil, "", fmt.Errorf("%w: Replace, Debounce and Throttle: submit with a Runner (kind %s)", job.ErrInvalid, w.Kind)
 	}
 	if err := schemas.ValidName(schema); err != nil {
 		return nil, "", fmt.Errorf("%w: InSchema: %w", job.ErrInvalid, err)

@@ -14,6 +14,7 @@ type Submitted struct {
 	PipelineID int64
 	State      job.State // empty in middleware around EnqueueMany or EnqueueManyTx, where jobs are pending or awaiting approval
 	Duplicate  bool      // the job was created by an earlier submission with the same unique or idempotency key
+	Replaced   bool      // the job, a duplicate, waits and takes this submission's args; see [UniqueOption.Replace]
 }
 
 // submission is the job that an [EnqueueOption] modifies.

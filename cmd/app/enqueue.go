@@ -27,6 +27,9 @@ type enqueueFlags struct {
 	delay, startBy        time.Duration
 	approval, ordered     bool
 	wait                  bool
+
+	replace                         bool
+	debounce, debounceMax, throttle time.Duration
 }
 
 func newEnqueueCommand() *cobra.Command {
@@ -45,7 +48,8 @@ server does not create a second job.`,
   trapeze enqueue report --args @args.json --priority 50 --delay 10m
   jq -c .request body.json | trapeze enqueue import --args - --idempotency-key "$REQUEST_ID"
   trapeze enqueue ingest --chain @steps.json
-  trapeze enqueue factor_sync --unique 2025      # a no-op while a job with this key waits`,
+  trapeze enqueue factor_sync --unique 2025      # a no-op while a job with this key waits
+  trapeze enqueue index --args '{"doc":7}' --unique doc-7 --debounce 5s --debounce-max 1m`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return e.run(c, args[0]) },
 	}
@@ -59,6 +63,10 @@ server does not create a second job.`,
 	f.IntVar(&e.maxAttempts, "max-attempts", 0, "maximum number of attempts (default: its kind's)")
 	f.StringVar(&e.unique, "unique", "", "unique key: while a job holds it, return that job instead")
 	f.StringVar(&e.while, "unique-while", "", "states in which the job holds its unique key: pending (default) or active")
+	f.BoolVar(&e.replace, "replace", false, "give the arguments to the job that waits with the unique key")
+	f.DurationVar(&e.debounce, "debounce", 0, "like --replace, and the job becomes due this long after the latest submission")
+	f.DurationVar(&e.debounceMax, "debounce-max", 0, "with --debounce: at the latest this long after the first submission")
+	f.DurationVar(&e.throttle, "throttle", 0, "like --replace, and jobs with the unique key start at most once in this interval")
 	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "safe retry: the same key returns the same job")
 	f.StringVar(&e.chain, "chain", "", "next steps: a JSON array, or @file")
 	f.DurationVar(&e.startBy, "start-by", 0, "fail the job if it has not started after this time, such as 10m (default: no limit)")
@@ -85,12 +93,14 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 		PipelineID int64     `json:"pipeline_id,string"`
 		State      job.State `json:"state"`
 		Duplicate  bool      `json:"duplicate"`
+		Replaced   bool      `json:"replaced"`
 	}](ctx, at, http.MethodPost, "/jobs", s, "Idempotency-Key", e.idempotencyKey)
 	if err != nil {
 		return err
 	}
 	answer := map[string]any{
 		"id": fmt.Sprint(made.ID), "pipeline_id": fmt.Sprint(made.PipelineID), "state": made.State, "duplicate": made.Duplicate,
+		"replaced": made.Replaced,
 	}
 	switch {
 	case !cli.WantsJSON(c):
@@ -140,6 +150,18 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 		return s, cli.Usage("--unique-while needs --unique KEY")
 	}
 	changed := c.Flags().Changed
+	s.Replace = e.replace
+	for flag, field := range map[string]struct {
+		from time.Duration
+		to   **api.Delay
+	}{"debounce": {e.debounce, &s.Debounce}, "debounce-max": {e.debounceMax, &s.DebounceMax}, "throttle": {e.throttle, &s.Throttle}} {
+		if changed(flag) {
+			*field.to = new(api.Delay(field.from))
+		}
+	}
+	if e.key == "" && (e.replace || s.Debounce != nil || s.DebounceMax != nil || s.Throttle != nil) {
+		return s, cli.Usage("--replace, --debounce and --throttle need --unique KEY")
+	}
 	if changed("subject") {
 		s.Subject = &e.subject
 	}

@@ -200,6 +200,9 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	}
 	line("unique key", cli.Text(j.UniqueKey))
 	line("submitter", j.Submitter)
+	if j.Replaced > 0 {
+		line("replaced", fmt.Sprintf("%d submissions replaced its args while it waited", j.Replaced))
+	}
 	line("created", text.Clock(&j.CreatedAt))
 	line("due", text.Clock(j.RunAfter))
 	line("started", text.Clock(j.StartedAt))

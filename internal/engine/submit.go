@@ -71,6 +71,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 		return fmt.Errorf("%w: %s %s: approval is allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Ordered || w.StartBy != 0:
 		return fmt.Errorf("%w: %s %s: order and start limits are allowed only on submissions", job.ErrInvalid, what, w.Kind)
+	case w.Replace:
+		return fmt.Errorf("%w: %s %s: replace is allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Submitter != "":
 		return fmt.Errorf("%w: %s %s: submitter is set by its pipeline", job.ErrInvalid, what, w.Kind)
 	}

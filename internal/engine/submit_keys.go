@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,9 +18,10 @@ import (
 // submitOnce submits a job with a unique or idempotency key, in a separate transaction. After a lost reply, sending the job again is safe,
 // because the statement returns the job that holds the key, if there is one.
 func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (s work.Submitted, err error) {
+	dueIn := w.Delay + w.Debounce
 	err = sub.untilSubmitted(ctx, sub.PodID(), []*store.NewJob{&n}, func(ctx context.Context, _ bool) error {
 		return sub.Commands.Tx(ctx, func(tx pgx.Tx) (err error) {
-			s, err = sub.submitIn(ctx, tx, w, n, false)
+			s, dueIn, err = sub.submitIn(ctx, tx, w, n, false)
 			return err
 		})
 	}, func(places map[int64]store.Place) { s = submitted(n, places) })
@@ -28,7 +30,17 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	}
 	if s.Duplicate {
 		// Until now, the lock on the key kept its holder from being claimed. Return that job's current state.
-		sub.Wake()
+		switch {
+		case s.State == job.AwaitingApproval:
+			sub.LinesChanged(n.Lines()...) // a job that was sent back has left its lines
+		case s.Replaced && dueIn > 0:
+			sub.WakeAfter(dueIn)
+		case s.Replaced:
+			sub.WakeDue()
+			sub.WakePeers()
+		default:
+			sub.Wake()
+		}
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}
@@ -37,8 +49,8 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	sub.Metrics.Enqueued.Inc()
 	switch {
 	case s.State == job.AwaitingApproval:
-	case n.DelayMillis > 0:
-		sub.WakeAfter(w.Delay)
+	case dueIn > 0:
+		sub.WakeAfter(dueIn)
 	default:
 		sub.WakeDue()
 		sub.WakePeers()
@@ -49,7 +61,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 // submitFresh is like submitIn, for a transaction of the host application. If the job's id is in use and the transaction is still usable, it
 // gives the job and its keys another id.
 func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob, wake bool) (work.Submitted, error) {
-	s, err := sub.submitIn(ctx, tx, w, *n, wake)
+	s, _, err := sub.submitIn(ctx, tx, w, *n, wake)
 	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
 		if err := sub.renumber(ctx, tx, n); err != nil {
 			return work.Submitted{}, err
@@ -69,30 +81,39 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 	return s, err
 }
 
-// submitIn reserves a job's keys and inserts the job as pending in the given transaction. If wake is set, the commit wakes the pods.
-func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (work.Submitted, error) {
-	holder, err := n.ID, error(nil)
+// submitIn reserves a job's keys and inserts the job as pending in the given transaction. If wake is set, the commit wakes the pods. dueIn is positive
+// if the job becomes due after that time.
+func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (s work.Submitted, dueIn time.Duration, err error) {
+	holder := n.ID
 	key := w.IdempotencyRow()
 	if key != "" {
 		holder, err = store.ReserveSubmission(ctx, sub.Commands, tx, key, n.ID, store.Fingerprint(n))
 		if err != nil {
-			return work.Submitted{}, err
+			return s, 0, err
 		}
 	}
+	var r store.Replacement
 	if holder == n.ID && w.UniqueKey != nil {
-		if holder, err = store.ReserveKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
-			return work.Submitted{}, err
+		if holder, r, err = store.TakeKey(ctx, sub.Commands, tx, &n); err != nil {
+			return s, 0, err
 		}
 		if holder != n.ID && key != "" {
 			if err := store.AssignSubmission(ctx, sub.Commands, tx, key, holder); err != nil {
-				return work.Submitted{}, err
+				return s, 0, err
 			}
 		}
 	}
-	if holder != n.ID {
-		return work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+	if holder == n.ID {
+		s, err = sub.placeIn(ctx, tx, n, wake)
+		return s, time.Duration(n.DelayMillis) * time.Millisecond, err
 	}
-	return sub.placeIn(ctx, tx, n, wake)
+	s = work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true, Replaced: r.Replaced}
+	if r.Awaiting {
+		s.State = job.AwaitingApproval
+	} else if r.Replaced && wake {
+		err = sub.Commands.Notify(ctx, tx) // claims have skipped the job meanwhile
+	}
+	return s, r.DueIn, err
 }
 
 // placeIn inserts a job as pending in a transaction that already holds the job's keys.
@@ -101,7 +122,10 @@ func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob, wa
 	if err != nil {
 		return work.Submitted{}, err
 	}
-	return submitted(n, places), nil
+	if n.ThrottleMillis > 0 {
+		err = store.MarkThrottled(ctx, sub.Commands, tx, n.ID)
+	}
+	return submitted(n, places), err
 }
 
 // idTries is the maximum number of times that jobs are given new ids because theirs are already in use. Each time, the ids come from a

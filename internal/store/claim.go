@@ -179,10 +179,12 @@ const (
 	claimable = `k.lane = w.lane and k.state = 'pending' and k.kind = any(@kinds::text[]) and (not k.isolated or @isolated::boolean) and ` + InTime
 	// InTime is the condition that row k of live may start: it has started before, or its time limit for that has not passed.
 	InTime = `(k.start_by is null or k.start_by >= now() or k.started_at is not null)`
-	// KeyUnlocked locks the unique key of row k if it is held only while the job is pending. It is false if the key is locked. Plan:
-	// unique_keys_of_job.
+	// KeyUnlocked locks the unique key of row k if it is held only while the job is pending. It is false if the key is locked, or if the job's
+	// args have been replaced after this statement's snapshot: the lock reads the newest version of the key, but the statement would read the
+	// old args. Plan: unique_keys_of_job; jobs_pkey.
 	KeyUnlocked = `(k.unique_while is distinct from 'pending'
-				or (select true from trapeze.unique_keys u where u.job_id = k.id for update skip locked))`
+				or (select true from trapeze.unique_keys u where u.job_id = k.id
+					and (u.replaced is null or u.replaced = (select j.replaced from trapeze.jobs j where j.id = k.id)) for update skip locked))`
 	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. The planner assumes that the array has ten
 	// elements, and so chooses plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as ranks(rank)`

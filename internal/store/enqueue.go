@@ -246,7 +246,8 @@ func (s *Store) IDTaken(err error) bool {
 	return false
 }
 
-// submittedSQL reads where jobs were inserted, after a reply was lost. It counts a job only if its id and all requested values match. A job that
+// submittedSQL reads where jobs were inserted, after a reply was lost. It counts a job only if its id and all requested values match; a newer submission can
+// have replaced its args. A job that
 // was started on insert has its transaction's time as both its ready time and its claim time. Plan: primary keys.
 var submittedSQL = newStatement(`
 select j.id, case when l.pod = @pod::uuid and l.fence = 1 and l.claimed_at = l.ready_at then 'running' when p.why = 'approval' then 'awaiting_approval'
@@ -255,7 +256,7 @@ from unnest(@new_id::bigint[], @new_kind::text[], @new_subject::text[], @new_uni
 join trapeze.jobs j on j.id = w.id
 left join lateral (select l.* from trapeze.live l where l.id = w.id limit 1) l on true
 left join lateral (select p.why from trapeze.parked p where p.id = w.id limit 1) p on true
-where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
+where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and (j.args::text = w.args or j.replaced > 0)`)
 
 // Submitted returns where those of the new jobs that were inserted are. A job that has been claimed since, or has ended, counts as pending. It does
 // not count a different job with the same id, which can exist after a failover that lost commits.

@@ -25,7 +25,7 @@ on conflict (kind, key) do nothing returning kind, key, job_id`)
 select k.kind, k.key, k.job_id from `, keysWanted, ` cross join lateral (
 	select * from trapeze.unique_keys k where k.kind = w.kind and k.key = w.key and w.job_id is not null limit 1 for update) k`)
 	inheritKeysSQL = newStatement(`
-update trapeze.unique_keys k set job_id = w.job_id from `, keysWanted, ` cross join lateral (
+update trapeze.unique_keys k set job_id = w.job_id, replaced = null from `, keysWanted, ` cross join lateral (
 	select k.ctid as at from trapeze.unique_keys k where k.kind = w.kind and k.key = w.key limit 1) f
 where k.ctid = f.at and not exists (select from trapeze.live l where l.id = k.job_id)
 	and not exists (select from trapeze.parked p where p.id = k.job_id)

@@ -26,11 +26,17 @@ type NewJob struct {
 	Actor       string // actor of the job.enqueued event
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
-	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
-	Ordered     bool    // the job keeps its subject while it waits for a retry
-	Priority    int
-	DelayMillis int64 // if positive, the job is parked for this long
-	StartMillis int64 // if positive, the job fails if it does not start within this time
+	Replace     bool    // the job that waits with the unique key takes the args; see [TakeKey]
+	// DebounceMillis is the delay of the job if it is positive. A job that is replaced becomes due after this delay, too, but at the latest
+	// DebounceMaxMillis after its first submission.
+	DebounceMillis, DebounceMaxMillis int64
+	// ThrottleMillis is the least time from the start of the last throttled job of the unique key to that of this job. [TakeKey] sets the delay.
+	ThrottleMillis int64
+	Trace          string // trace context of the submission, as a traceparent; empty if there is none
+	Ordered        bool   // the job keeps its subject while it waits for a retry
+	Priority       int
+	DelayMillis    int64 // if positive, the job is parked for this long
+	StartMillis    int64 // if positive, the job fails if it does not start within this time
 	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for

@@ -131,7 +131,7 @@ func TestOrderedJobWithKey(t *testing.T) {
 	w.stands(ids[1], "subject")
 	w.put(func(n *store.NewJob) { n.Key, n.Priority = "a", 50 })
 	w.is.Equal(w.admitKeys("a"), 1)
-	w.retryDue(2) // two lines
+	w.retryDue(2)           // two lines
 	w.stands(ids[0], "key") // it holds the subject, and waits for a place
 	ended, err := upkeep.ReconcileGuards(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)

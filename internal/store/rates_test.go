@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// take takes starts of the default lane, and returns how many, and the time until the next one in milliseconds.
-func (w *world) take(n int) (taken, next int) {
+// takeStarts takes starts of the default lane, and returns how many, and the time until the next one in milliseconds.
+func (w *world) takeStarts(n int) (taken, next int) {
 	w.t.Helper()
 	starts, err := store.TakeStarts(w.ctx(), w.Store, []store.Want{{Lane: "default", N: n}, {Lane: "other", N: n}})
 	w.is.NoErr(err)
@@ -37,18 +37,18 @@ func TestStartsOfRate(t *testing.T) {
 		{`null, null, null, now() - interval '5 hours'`, 5, 5, 0},
 	} {
 		set(c.row)
-		taken, next := w.take(c.want)
+		taken, next := w.takeStarts(c.want)
 		hours := int((time.Duration(next)*time.Millisecond + time.Hour - time.Second) / time.Hour)
 		if taken != c.taken || hours != c.next {
 			t.Errorf("%s: took %d of %d, the next one in %d ms, want %d, in %d h", c.row, taken, c.want, next, c.taken, c.next)
 		}
 	}
 	set(`10, '10 hours', 3, null`)
-	taken, _ := w.take(3)
+	taken, _ := w.takeStarts(3)
 	w.is.Equal(taken, 3)
-	taken, _ = w.take(1)
+	taken, _ = w.takeStarts(1)
 	w.is.Equal(taken, 0)
 	w.is.NoErr(store.GiveStarts(w.ctx(), w.Store, map[string]int{"default": 2, "other": 1}))
-	taken, _ = w.take(3)
+	taken, _ = w.takeStarts(3)
 	w.is.Equal(taken, 2)
 }

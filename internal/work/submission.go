@@ -37,6 +37,10 @@ type Submission struct {
 	MaxCrashes     *int            `json:",omitempty"` // the kind's limit, if this program knows the kind
 	UniqueKey      *string         `json:",omitempty"`
 	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
+	Replace        bool            `json:",omitempty"` // the job that waits with the unique key takes the args
+	Debounce       time.Duration   `json:",omitempty"` // implies Replace: the job becomes due so long after the latest submission
+	DebounceMax    time.Duration   `json:",omitempty"` // and at the latest so long after the first one
+	Throttle       time.Duration   `json:",omitempty"` // implies Replace: the job starts no earlier than so long after the last one of the key
 	IdempotencyKey string          `json:",omitempty"`
 	Submitter      string          `json:",omitempty"`
 	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
@@ -78,6 +82,7 @@ type Submitted struct {
 	PipelineID int64
 	State      job.State
 	Duplicate  bool
+	Replaced   bool // the earlier job takes this submission's args
 }
 
 // Plan holds the steps planned after a job, grouped by the condition under which they run. Each group keeps its order.
@@ -154,7 +159,7 @@ func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
 	}
-	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.StartBy != 0 || w.Ordered || w.Submitter != "" {
+	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.Replace || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.StartBy != 0 || w.Ordered || w.Submitter != "" {
 		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a key, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When}
@@ -226,6 +231,7 @@ func (w *Submission) Describe() job.Submission {
 	}
 	if w.UniqueKey != nil {
 		s.UniqueKey, s.UniqueWhile = *w.UniqueKey, job.UniqueWhile(*w.UniqueWhile)
+		s.Replace, s.Debounce, s.DebounceMax, s.Throttle = w.Replace, w.Debounce, w.DebounceMax, w.Throttle
 	}
 	return s
 }
@@ -275,6 +281,20 @@ func (w *Submission) Validate() error {
 		complain(*w.UniqueKey != "", "empty unique key")
 		complain(*w.UniqueWhile == WhilePending || *w.UniqueWhile == WhileActive, "unique while %q", *w.UniqueWhile)
 	}
+	if w.Replace {
+		complain(w.UniqueKey != nil, "replace needs a unique key")
+		complain(w.UniqueKey == nil || *w.UniqueWhile == WhilePending, "replace needs unique while pending: a running job does not see new args")
+	}
+	if w.Debounce != 0 || w.DebounceMax != 0 {
+		complain(w.Debounce > 0, "debounce wait of %s, want more than 0", w.Debounce)
+		complain(w.DebounceMax >= w.Debounce, "debounce max of %s, want at least its wait of %s", w.DebounceMax, w.Debounce)
+		complain(w.Delay == 0, "debounce with a delay: the debounce wait is the delay")
+	}
+	if w.Throttle != 0 {
+		complain(w.Throttle > 0, "throttle of %s, want more than 0", w.Throttle)
+		complain(w.Delay == 0, "throttle with a delay: a throttled job is due as soon as its interval has passed")
+		complain(w.Debounce == 0, "throttle with debounce: want one of them")
+	}
 	if w.Priority != nil {
 		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
 	}
@@ -311,11 +331,8 @@ func (w *Submission) First(id int64, lane string) store.NewJob {
 func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
-		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile,
-		DelayMillis: w.Delay.Milliseconds(), NeedsApproval: w.Approval, Ordered: w.Ordered, Planned: w.Plan,
-	}
-	if w.Delay > 0 && n.DelayMillis == 0 {
-		n.DelayMillis = 1
+		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile, Replace: w.Replace,
+		DelayMillis: millis(w.Delay + w.Debounce), DebounceMillis: millis(w.Debounce), DebounceMaxMillis: millis(w.DebounceMax), ThrottleMillis: millis(w.Throttle), NeedsApproval: w.Approval, Ordered: w.Ordered, Planned: w.Plan,
 	}
 	if n.StartMillis = w.StartBy.Milliseconds(); w.StartBy > 0 {
 		n.StartMillis = max(n.StartMillis, n.DelayMillis+1)
@@ -330,4 +347,12 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 		n.Priority = *w.Priority
 	}
 	return n
+}
+
+// millis returns a duration in milliseconds, rounded up to 1 if it is shorter.
+func millis(d time.Duration) int64 {
+	if d > 0 && d < time.Millisecond {
+		return 1
+	}
+	return d.Milliseconds()
 }

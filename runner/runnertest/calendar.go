@@ -87,11 +87,12 @@ func (h *Harness) fireDue(ctx context.Context) error {
 	return err
 }
 
-// moments lists the timestamp columns that affect future events. The history in done and job_events is not changed.
+// moments lists the timestamp columns that affect future events. The history in job_events and the end times in done are not changed.
 var moments = map[string][]string{
-	"jobs":            {"created_at", "erased_at"},
+	"jobs":            {"created_at", "erased_at", "throttled_at"},
 	"live":            {"ready_at", "due_at", "claimed_at", "started_at"},
 	"parked":          {"run_after", "started_at"},
+	"done":            {"started_at"}, // for throttled unique keys
 	"submissions":     {"created_at"},
 	"job_progress":    {"updated_at"},
 	"cancel_requests": {"created_at"},

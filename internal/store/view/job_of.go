@@ -17,7 +17,7 @@ const jobOf = `(
 		j.args, j.planned, p.result, p.outcome, p.reason, p.error,
 		coalesce(g.done, f.branches - f.open) as progress_done, coalesce(g.total, f.branches) as progress_total,
 		g.message as progress_message, j.unique_key, j.submitter, j.created_at, p.run_after, p.started_at, p.finished_at,
-		p.cancel_requested, p.event_no, j.group_id, j.child_no, j.impaired, p.error_class, p.error_code
+		p.cancel_requested, p.event_no, j.group_id, j.child_no, j.impaired, p.error_class, p.error_code, coalesce(j.replaced, 0) as replaced
 	from trapeze.jobs j
 	cross join lateral (
 		(select l.lane, l.state, l.priority, l.attempt, l.crashes, l.fence, l.epoch, l.pod, null::json as result, null::text as outcome,

@@ -24,7 +24,7 @@ const (
 	pod::text, pipeline_id, parent_id, step, args, `
 	columnsFromResult = `, result, outcome, reason, error, progress_done, progress_total,
 	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no,
-	group_id, child_no, error_class, error_code`
+	group_id, child_no, error_class, error_code, replaced`
 )
 
 // jobSQL reads one job. Plan: as for jobOf, primary key lookups and the id index of done.
@@ -200,7 +200,7 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.Key, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
 		&j.Crashes, &j.Fence, &j.Epoch, &j.Pod, &j.PipelineID, &j.ParentID, &j.Step, &args, &planned, &result, &j.Outcome,
 		&j.Reason, &j.Error, &p.Done, &p.Total, &p.Message, &j.UniqueKey, &j.Submitter, &j.CreatedAt, &j.RunAfter,
-		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo, &j.ErrorClass, &j.ErrorCode)
+		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo, &j.ErrorClass, &j.ErrorCode, &j.Replaced)
 	j.Args, j.Planned, j.Result = json.RawMessage(args), planned, result
 	if p != (job.Progress{}) {
 		j.Progress = &p

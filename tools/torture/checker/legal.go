@@ -29,6 +29,7 @@ var moves = map[string][][2]job.State{
 	"job.cancel_requested": {{job.Running, job.Running}},
 	"job.stale_result":     {{job.Running, job.Running}, {job.Pending, job.Pending}, {job.Waiting, job.Waiting}},
 	"job.niced":            {{job.Pending, job.Pending}, {job.Waiting, job.Waiting}},
+	"job.replaced":         {{job.Pending, job.AwaitingApproval}, {job.AwaitingApproval, job.AwaitingApproval}},
 	"job.operator_retry": {{job.Failed, job.Pending}, {job.Cancelled, job.Pending}, {job.Failed, job.Waiting}, {job.Cancelled, job.Waiting},
 		{job.Failed, job.AwaitingApproval}, {job.Cancelled, job.AwaitingApproval}},
 }
