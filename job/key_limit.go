@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,8 +15,14 @@ const (
 	KindScope = "kind"
 )
 
-// EachKey is the key of a [KeyLimit] for all keys without a separate limit.
+// EachKey is the key of a [KeyLimit] for all keys without a separate limit. The key of a limit for all jobs of a lane together is empty.
 const EachKey = "*"
+
+// MaxRate is the largest rate and burst, and MaxRatePer the longest interval of a rate.
+const (
+	MaxRate    = 1_000_000
+	MaxRatePer = 365 * 24 * time.Hour
+)
 
 // MaxKeyWeight is the largest weight of a [KeyLimit].
 const MaxKeyWeight = 100
@@ -24,25 +31,33 @@ const MaxKeyWeight = 100
 type LimitOf struct {
 	Scope string `json:"scope"` // lane or kind
 	Name  string `json:"name"`  // of the lane or kind
-	Key   string `json:"key"`   // 1 to 200 bytes; * is each key
+	Key   string `json:"key"`   // 1 to 200 bytes; * is each key; empty is all jobs of a lane
 }
 
-// KeyLimit limits the jobs of one key, or of each key, in a lane or of a kind. If a value of one key is nil, the value for each key applies. If that is nil
+// KeyLimit limits the jobs of one key, or of each key, in a lane or of a kind, or the rate at which all jobs of a lane start. If a value of one key is nil, the value for each key applies. If that is nil
 // as well, the default applies: a kind has the limit that its program declares, and a lane has none.
 type KeyLimit struct {
 	LimitOf
 	Slots  *int `json:"slots"`  // the number of jobs that may run at a time, on all pods together, at least 1
 	Weight *int `json:"weight"` // of a lane only: the key's share beside keys of weight 1, from 1 to 100
+	// Rate is the number of jobs of a lane that start per interval, on all pods together. In any period of t seconds, at most Burst + t * Rate / Per jobs
+	// start. A rate has an empty key.
+	Rate  *int     `json:"rate"`
+	Per   *Seconds `json:"per"`   // the interval, in whole seconds; 1 second if a rate is set without one
+	Burst *int     `json:"burst"` // the number of jobs that may start at once after a pause; 1 if a rate is set without one
 }
 
 // Some reports whether the limit has a value.
-func (l KeyLimit) Some() bool { return l.Slots != nil || l.Weight != nil }
+func (l KeyLimit) Some() bool { return l.Slots != nil || l.Weight != nil || l.Rate != nil }
 
 // KeyLimitChange describes a change to a limit. Unset fields leave their values unchanged. A limit without any value is removed.
 type KeyLimitChange struct {
 	LimitOf
 	Slots  Limit[int] `json:"slots,omitzero"`
 	Weight Limit[int] `json:"weight,omitzero"`
+	Rate   Limit[int] `json:"rate,omitzero"` // no rate removes Per and Burst as well
+	Per    *Seconds   `json:"per,omitempty"`
+	Burst  *int       `json:"burst,omitempty"`
 }
 
 // KeyLimitChanged is the result of changing a limit.
@@ -57,7 +72,7 @@ type KeyLimitChanged struct {
 
 // Whole returns the change with every unset field set to no limit.
 func (c KeyLimitChange) Whole() KeyLimitChange {
-	c.Slots.Set, c.Weight.Set = true, true
+	c.Slots.Set, c.Weight.Set, c.Rate.Set = true, true, true
 	return c
 }
 
@@ -66,6 +81,13 @@ func (c KeyLimitChange) Apply(l KeyLimit) KeyLimit {
 	l.LimitOf = c.LimitOf
 	c.Slots.apply(&l.Slots)
 	c.Weight.apply(&l.Weight)
+	c.Rate.apply(&l.Rate)
+	if l.Rate == nil {
+		l.Per, l.Burst = nil, nil
+		return l
+	}
+	second, once := Seconds(time.Second), 1
+	l.Per, l.Burst = cmp.Or(c.Per, l.Per, &second), cmp.Or(c.Burst, l.Burst, &once)
 	return l
 }
 
@@ -76,8 +98,8 @@ func (l LimitOf) Validate() error {
 		return fmt.Errorf("%w: scope %.40q: want lane or kind", ErrInvalidSetting, l.Scope)
 	case l.Name == "" || len(l.Name) > MaxKindBytes || !storable(l.Name):
 		return fmt.Errorf("%w: the name of a %s has %d bytes: want 1 to %d bytes of text", ErrInvalidSetting, l.Scope, len(l.Name), MaxKindBytes)
-	case l.Key == "":
-		return fmt.Errorf("%w: the key is empty: name a key, or * for each key", ErrInvalidSetting)
+	case l.Key == "" && l.Scope == KindScope:
+		return fmt.Errorf("%w: the key is empty: name a key, or * for each key; for the rate of a kind, give it a lane of its own, and that lane the rate", ErrInvalidSetting)
 	case len(l.Key) > MaxJobKeyBytes || !storable(l.Key):
 		return fmt.Errorf("%w: the key has %d bytes: want 1 to %d bytes of text", ErrInvalidSetting, len(l.Key), MaxJobKeyBytes)
 	}
@@ -90,8 +112,23 @@ func (c KeyLimitChange) Validate() error {
 	if c.Scope == KindScope && c.Weight.Value != nil {
 		errs = append(errs, fmt.Errorf("%w: weight of a kind: set the weight in a lane", ErrInvalidSetting))
 	}
-	if !c.Slots.Set && !c.Weight.Set {
-		errs = append(errs, fmt.Errorf("%w: the limit sets nothing: want slots or weight", ErrInvalidSetting))
+	if l := c.Rate; l.Set && l.Value != nil && (*l.Value < 1 || *l.Value > MaxRate) {
+		errs = append(errs, fmt.Errorf("%w: rate of %d: want 1 to %d, or none", ErrInvalidSetting, *l.Value, MaxRate))
+	}
+	if p := c.Per; p != nil && (p.Duration() < time.Second || p.Duration() > MaxRatePer || p.Duration()%time.Second != 0) {
+		errs = append(errs, fmt.Errorf("%w: interval of %s for a rate: want whole seconds, from 1s to a year", ErrInvalidSetting, p))
+	}
+	if c.Burst != nil && (*c.Burst < 1 || *c.Burst > MaxRate) {
+		errs = append(errs, fmt.Errorf("%w: burst of %d: want 1 to %d", ErrInvalidSetting, *c.Burst, MaxRate))
+	}
+	rated := c.Rate.Value != nil || c.Per != nil || c.Burst != nil
+	switch {
+	case c.Key == "" && (c.Slots.Value != nil || c.Weight.Value != nil):
+		errs = append(errs, fmt.Errorf("%w: slots and weight are of a key: name a key, or * for each key; the slots of the whole lane are a setting of the lane", ErrInvalidSetting))
+	case c.Key != "" && rated:
+		errs = append(errs, fmt.Errorf("%w: a rate is for all jobs of a lane, not for a key", ErrInvalidSetting))
+	case !c.Slots.Set && !c.Weight.Set && !c.Rate.Set && !rated:
+		errs = append(errs, fmt.Errorf("%w: the limit sets nothing: want slots, weight or rate", ErrInvalidSetting))
 	}
 	return errors.Join(errs...)
 }

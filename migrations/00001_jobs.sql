@@ -217,6 +217,6 @@ end $$;
 revoke execute on function trapeze.single_job_id() from public;
 
 -- +goose Down
-drop function trapeze.single_job_id();
+drop function trapeze.single_job_id(), trapeze.lost_race();
 drop table trapeze.job_progress, trapeze.submissions, trapeze.unique_keys, trapeze.admission, trapeze.parked, trapeze.live, trapeze.jobs;
 drop sequence trapeze.single_job_ids, trapeze.job_ids;

@@ -41,7 +41,7 @@ func TestFakeSubmissionOptions(t *testing.T) {
 		_, err := e.Enqueue(t.Context(), runner.Chain(invoice{7}, runner.Step(invoice{8}, runner.Lane("slow"))),
 			runner.Subject("order 7"), runner.Lane("money"), runner.Priority(0), runner.Delay(time.Hour), runner.MaxAttempts(3),
 			runner.Unique("7", runner.WhileActive), runner.IdempotencyKey("again"), runner.Submitter("ann"), runner.Pipeline("billing"),
-			runner.NeedsApproval(), runner.Foreign())
+			runner.NeedsApproval(), runner.Foreign(), runner.Ordered(), runner.StartBy(2*time.Hour))
 		return err
 	}
 	is.NoErr(service(fake))
@@ -60,6 +60,8 @@ func TestFakeSubmissionOptions(t *testing.T) {
 	is.Equal(s.Pipeline, "billing")
 	is.True(s.NeedsApproval)
 	is.True(s.Foreign)
+	is.True(s.Ordered)
+	is.Equal(s.StartBy, 2*time.Hour)
 	is.Equal(len(s.Then), 1)
 	is.Equal(s.Then[0].Lane, "slow")
 	is.Equal(string(s.Then[0].Args), `{"Order":8}`)

@@ -29,7 +29,7 @@ func TestBulkFiltersOffered(t *testing.T) {
 	is.Equal(offers(admin, "state=open&lane=l"), []string{`Cancel {"lane":"l"}`})
 	is.Equal(offers(admin, "state=pending,failed&since=all"), []string{`Cancel {"state":["pending"]}`, `Retry {"state":["failed"]}`})
 	is.Equal(offers(admin, "error_class=panic&since=24h"), []string{`Retry {"error_class":"panic","since":"24h","state":["failed"]}`})
-	is.Equal(offers(admin, "reason=expired"), []string{`Retry {"reason":"expired","state":["cancelled"]}`})
+	is.Equal(offers(admin, "reason=expired"), []string{`Retry {"reason":"expired","state":["cancelled","failed"]}`})
 	is.Equal(offers(admin, "reason=retry"), []string{`Cancel {"reason":"retry","state":["pending"]}`})
 	is.Equal(offers(admin, "state=open&error_code=x"), []string{`Cancel {"error_code":"x"}`}) // open jobs cannot be retried
 	is.Equal(offers(admin, "state=succeeded"), nil)                                           // succeeded jobs cannot be changed

@@ -57,8 +57,8 @@ trapeze limit usage shows which limits apply.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return onClient(c, func(at *cli.Client) error {
 				list := cli.ListAll[job.KeyLimit](c.Context(), at, limitsPath, "limits", cli.QueryOf("limit", "0"))
-				return cli.List(c, "SCOPE NAME KEY SLOTS WEIGHT", list, func(l job.KeyLimit) []string {
-					return []string{l.Scope, l.Name, text.Short(l.Key, 60), numberText(l.Slots), numberText(l.Weight)}
+				return cli.List(c, "SCOPE NAME KEY SLOTS WEIGHT RATE", list, func(l job.KeyLimit) []string {
+					return []string{l.Scope, l.Name, text.Short(l.Key, 60), numberText(l.Slots), numberText(l.Weight), rateText(l)}
 				})
 			})
 		},
@@ -74,22 +74,30 @@ func numberText(n *int) string {
 }
 
 func newLimitSetCommand() *cobra.Command {
-	var slots, weight string
+	var slots, weight, rate string
+	var per time.Duration
+	var burst int
 	c := &cobra.Command{
 		Use:   "set",
-		Short: "Set the limit of each key, or of one key",
+		Short: "Set the limit of each key or of one key, or the rate of a lane",
 		Long: `Set the limit of each key, or with --key of one key, and keep the values that are not given. Every pod applies it at once. If the limit is
 higher, waiting jobs start as soon as slots are free. If it is lower, running jobs continue, and other jobs wait until fewer run.
+
+--rate limits how many jobs of the lane start per interval, on all pods together, whatever their keys. Retries and next steps count as well.
 
 The value none removes a value, so that the limit of each key or the default applies. trapeze limit rm removes the limit.`,
 		Example: `  trapeze limit set --lane mail --slots 3
   trapeze limit set --lane mail --key tenant-42 --slots 10 --weight 2
-  trapeze limit set --kind fetch --slots 1 --reason "the provider asks for it"`,
+  trapeze limit set --kind fetch --slots 1 --reason "the provider asks for it"
+  trapeze limit set --lane mail --rate 10 --per 1s --burst 5`,
 		Args: cobra.NoArgs,
 	}
 	of := limitFlags(c)
 	c.Flags().StringVar(&slots, "slots", "", "maximum number of the key's jobs that run at a time, at least 1, or none")
 	c.Flags().StringVar(&weight, "weight", "", "with --lane: the key's share beside keys of weight 1, from 1 to 100, or none")
+	c.Flags().StringVar(&rate, "rate", "", "with --lane: number of jobs that start per interval, at least 1, or none")
+	c.Flags().DurationVar(&per, "per", time.Second, "the interval of the rate")
+	c.Flags().IntVar(&burst, "burst", 1, "number of jobs that may start at once after a pause")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		var change job.KeyLimitChange
 		if change.LimitOf, err = of(); err != nil {
@@ -98,13 +106,24 @@ The value none removes a value, so that the limit of each key or the default app
 		for _, flag := range []struct {
 			name, value string
 			into        *job.Limit[int]
-		}{{"slots", slots, &change.Slots}, {"weight", weight, &change.Weight}} {
+		}{{"slots", slots, &change.Slots}, {"weight", weight, &change.Weight}, {"rate", rate, &change.Rate}} {
 			if !c.Flags().Changed(flag.name) {
 				continue
 			}
 			if err := number(flag.into)(flag.value); err != nil {
 				return cli.Usage("--%s %q: %w", flag.name, flag.value, err)
 			}
+		}
+		given := c.Flags().Changed
+		if given("per") {
+			seconds := job.Seconds(per)
+			change.Per = &seconds
+		}
+		if given("burst") {
+			change.Burst = &burst
+		}
+		if (given("rate") || given("per") || given("burst")) && !given("key") {
+			change.Key = ""
 		}
 		if err := change.Validate(); err != nil {
 			return cli.Usage("%w", err)
@@ -124,17 +143,21 @@ func newLimitRemoveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "rm",
 		Aliases: []string{"remove"},
-		Short:   "Remove the limit of each key, or of one key",
-		Long: `Remove the limit of each key, or with --key of one key. The limit of each key, or else the default, then applies to that key. Jobs that
+		Short:   "Remove the limit of each key or of one key, or the rate of a lane",
+		Long: `Remove the limit of each key, or with --key of one key, or with --rate the rate of a lane. The limit of each key, or else the default, then applies to that key. Jobs that
 wait for the limit start as soon as slots are free.`,
 		Example: "  trapeze limit rm --lane mail --key tenant-42",
 		Args:    cobra.NoArgs,
 	}
 	of := limitFlags(c)
+	rate := c.Flags().Bool("rate", false, "remove the rate of the lane")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, err := of()
 		if err != nil {
 			return err
+		}
+		if *rate {
+			l.Key = ""
 		}
 		return onClient(c, func(at *cli.Client) error {
 			path := limitsPath + "?" + cli.QueryOf("scope", l.Scope, "name", l.Name, "key", l.Key).Encode()
@@ -151,7 +174,11 @@ wait for the limit start as soon as slots are free.`,
 // printLimitChanged prints the result of changing a limit.
 func printLimitChanged(c *cobra.Command, done job.KeyLimitChanged) error {
 	of := "each key"
-	if done.Key != job.EachKey {
+	switch done.Key {
+	case job.EachKey:
+	case "":
+		of = "all jobs"
+	default:
 		of = "key " + text.Short(done.Key, 60)
 	}
 	held := ""
@@ -159,6 +186,14 @@ func printLimitChanged(c *cobra.Command, done job.KeyLimitChanged) error {
 		held = "; " + text.Count(done.Held, "pending job waits", "pending jobs wait") + " for fewer to run"
 	}
 	return cli.Done(c, done, "limit of %s in %s %s: %s; before: %s%s", of, done.Scope, done.Name, limitText(done.After), limitText(done.Before), held)
+}
+
+// rateText describes the rate of a lane.
+func rateText(l job.KeyLimit) string {
+	if l.Rate == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d per %s, burst %d", *l.Rate, l.Per.Duration(), *l.Burst)
 }
 
 // limitText describes the values of a limit.
@@ -169,6 +204,9 @@ func limitText(l *job.KeyLimit) string {
 	}
 	if l != nil && l.Weight != nil {
 		values = append(values, fmt.Sprint("weight ", *l.Weight))
+	}
+	if l != nil && l.Rate != nil {
+		values = append(values, rateText(*l))
 	}
 	if values == nil {
 		return "none"

@@ -52,3 +52,19 @@ func TestStartsOfRate(t *testing.T) {
 	taken, _ = w.takeStarts(3)
 	w.is.Equal(taken, 2)
 }
+
+// A held key has no places, and its pending jobs give theirs back; running jobs keep theirs.
+func TestHeldKeyGivesPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.put(keyed("a"), keyed("a"), keyed("b"))
+	w.is.Equal(w.admitKeys("a", "b"), 3)
+	w.is.Equal(len(w.claims(podID, 1)), 1)
+	w.is.NoErr(store.HoldKey(w.ctx(), w.Store, "default", "a", time.Hour))
+	w.is.Equal(len(w.places("a")), 1)
+	w.is.Equal(len(w.places("b")), 1)
+	w.is.Equal(w.admitKeys("a", "b"), 0)
+	w.exec(`update trapeze.limits set next_start = now() where key = 'a'`)
+	w.is.Equal(w.admitKeys("a", "b"), 1)
+}

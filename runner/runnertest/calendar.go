@@ -90,8 +90,8 @@ func (h *Harness) fireDue(ctx context.Context) error {
 // moments lists the timestamp columns that affect future events. The history in job_events and the end times in done are not changed.
 var moments = map[string][]string{
 	"jobs":            {"created_at", "erased_at", "throttled_at"},
-	"live":            {"ready_at", "due_at", "claimed_at", "started_at"},
-	"parked":          {"run_after", "started_at"},
+	"live":            {"ready_at", "due_at", "claimed_at", "started_at", "start_by"},
+	"parked":          {"run_after", "started_at", "start_by"},
 	"done":            {"started_at"}, // for throttled unique keys
 	"submissions":     {"created_at"},
 	"job_progress":    {"updated_at"},
@@ -100,6 +100,7 @@ var moments = map[string][]string{
 	"outbox":          {"seen_at"},
 	"pods":            {"started_at", "lease_until", "closed_at", "swept_at"},
 	"slot_grants":     {"wants_since"},
+	"limits":          {"next_start"},
 	"pipelines":       {"created_at"},
 	"parts":           {"completed_at"},
 }

@@ -52,7 +52,7 @@ func registerKinds(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o 
 	if err := d.makeTable(ctx, pool); err != nil {
 		return err
 	}
-	d.register(r)
+	d.register(r, runner.ConcurrencyPerKey(2)) // has no effect on jobs without a key
 	handle(r, d, d.tx, runner.InDatabase())
 	return nil
 }
@@ -62,12 +62,12 @@ func registerRemoteKinds(r *runner.Runner, o kindOptions) {
 	(&demoKinds{ledger: newLedger(o.LedgerURL)}).register(r)
 }
 
-// register registers the kinds that need no database.
-func (d *demoKinds) register(r *runner.Runner) {
+// register registers the kinds that need no database, demo.sleep with the given options.
+func (d *demoKinds) register(r *runner.Runner, sleep ...runner.HandleOption) {
 	handle(r, d, d.noop)
 	handle(r, d, d.echo)
 	handle(r, d, d.result)
-	handle(r, d, d.sleep, runner.ConcurrencyPerKey(2)) // has no effect on jobs without a key
+	handle(r, d, d.sleep, sleep...)
 	handle(r, d, d.progress)
 	handle(r, d, d.fail)
 	handle(r, d, d.flaky)

@@ -14,13 +14,14 @@ import (
 
 const (
 	// holdLaneSQL keeps a lane from being deleted until the transaction ends. Plan: primary key lookup.
-	holdLaneSQL = `select true from trapeze.lanes n where n.name = $1 for key share`
+	holdLaneSQL  = `select n.engine from trapeze.lanes n where n.name = $1 for key share`
+	limitColumns = `x.scope, x.name, x.key, x.slots, x.weight, x.rate, extract(epoch from x.per)::bigint, x.burst`
 	// openLimitSQL reads a limit, and locks it until the transaction ends. It creates a missing one without values. Plan: one insert, or a primary key lookup.
 	openLimitSQL = `
 insert into trapeze.limits as x (scope, name, key) values ($1, $2, $3) on conflict (scope, name, key) do update set key = excluded.key
-returning x.scope, x.name, x.key, x.slots, x.weight`
+returning ` + limitColumns
 	// setLimitSQL changes a limit. The caller has locked its row. Plan: primary key lookup.
-	setLimitSQL = `update trapeze.limits set slots = $4, weight = $5 where scope = $1 and name = $2 and key = $3`
+	setLimitSQL = `update trapeze.limits set slots = $4, weight = $5, rate = $6, per = $7::bigint * interval '1 second', burst = $8 where scope = $1 and name = $2 and key = $3`
 	// deleteLimitSQL deletes a limit. Plan: primary key lookup.
 	deleteLimitSQL = `delete from trapeze.limits where scope = $1 and name = $2 and key = $3`
 )
@@ -39,8 +40,12 @@ func SetLimit(ctx context.Context, s *store.Store, c job.KeyLimitChange, actor s
 
 func setLimitIn(ctx context.Context, s *store.Store, tx pgx.Tx, c job.KeyLimitChange, actor string) (done job.KeyLimitChanged, err error) {
 	done.LimitOf = c.LimitOf
-	if c.Scope == job.LaneScope && (c.Slots.Value != nil || c.Weight.Value != nil) {
-		if _, err := store.QueryOne[struct{ Exists bool }](ctx, s, tx, job.ErrUnknownLane, holdLaneSQL, c.Name); err != nil {
+	if c.Scope == job.LaneScope && (c.Slots.Value != nil || c.Weight.Value != nil || c.Rate.Value != nil) {
+		lane, err := store.QueryOne[struct{ Engine string }](ctx, s, tx, job.ErrUnknownLane, holdLaneSQL, c.Name)
+		if err == nil && c.Rate.Value != nil && lane.Engine != "postgres" {
+			err = fmt.Errorf("%w: the engine %s runs the jobs of the lane: limit their rate there", job.ErrInvalidSetting, lane.Engine)
+		}
+		if err != nil {
 			return done, err
 		}
 	}
@@ -55,7 +60,7 @@ func setLimitIn(ctx context.Context, s *store.Store, tx pgx.Tx, c job.KeyLimitCh
 	}
 	if after.Some() {
 		done.After = &after
-		_, err = tx.Exec(ctx, s.In(setLimitSQL), c.Scope, c.Name, c.Key, after.Slots, after.Weight)
+		_, err = tx.Exec(ctx, s.In(setLimitSQL), c.Scope, c.Name, c.Key, after.Slots, after.Weight, after.Rate, after.Per, after.Burst)
 	} else {
 		_, err = tx.Exec(ctx, s.In(deleteLimitSQL), c.Scope, c.Name, c.Key)
 	}
@@ -70,8 +75,8 @@ func setLimitIn(ctx context.Context, s *store.Store, tx pgx.Tx, c job.KeyLimitCh
 
 // limitsSQL lists limits in order, from the one after a given one. Null arguments match everything. Plan: limits_pkey, stops at the limit.
 const limitsSQL = `
-select scope, name, key, slots, weight from trapeze.limits
-where ($1::text is null or scope = $1) and ($2::text is null or name = $2) and ($3::text is null or key = $3) and (scope, name, key) > ($4, $5, $6)
+select ` + limitColumns + ` from trapeze.limits x
+where coalesce(slots, weight, rate) is not null and ($1::text is null or scope = $1) and ($2::text is null or name = $2) and ($3::text is null or key = $3) and (scope, name, key) > ($4, $5, $6)
 order by scope, name, key limit $7`
 
 // Limits lists limits by scope, name and key: those after the given one, at most limit; see [view.PageSize].
