@@ -144,6 +144,7 @@ const (
 	BlockerNoEngine    BlockerType = "no_engine"    // no live pod serves the engine of its lane
 	BlockerFullLane    BlockerType = "full_lane"    // all slots of its lane are in use
 	BlockerFullPods    BlockerType = "full_pods"    // all slots of the pods that have a handler for it are in use
+	BlockerRate        BlockerType = "rate"         // its lane starts no more jobs for now: because of its rate, or because a handler holds it
 	BlockerNoPods      BlockerType = "no_pods"      // no pod is alive
 	BlockerNoHandler   BlockerType = "no_handler"   // no live pod has a handler for its kind
 	BlockerPodsDrained BlockerType = "pods_drained" // every pod with a handler for it is drained or shutting down
@@ -157,7 +158,7 @@ var blockerWords = map[BlockerType]string{
 	BlockerFrozen: "the queue is frozen for maintenance", BlockerQueue: "the queue is paused or frozen", BlockerDisabled: "the lane is disabled",
 	BlockerDrained: "the lane is drained", BlockerFullLane: "all slots of the lane are in use", BlockerFullPods: "all slots of the pods are in use",
 	BlockerMoving: "the lane is moving to another engine", BlockerNoEngine: "no live pod serves the lane's engine",
-	BlockerNoPods: "no pod is alive", BlockerNoHandler: "no live pod has a handler for its kind",
+	BlockerRate: "the lane's next start is not free yet", BlockerNoPods: "no pod is alive", BlockerNoHandler: "no live pod has a handler for its kind",
 	BlockerPodsDrained: "the pods that have a handler are drained",
 }
 

@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // takeStarts takes starts of the default lane, and returns how many, and the time until the next one in milliseconds.
@@ -67,4 +70,17 @@ func TestHeldKeyGivesPlaces(t *testing.T) {
 	w.is.Equal(w.admitKeys("a", "b"), 0)
 	w.exec(`update trapeze.limits set next_start = now() where key = 'a'`)
 	w.is.Equal(w.admitKeys("a", "b"), 1)
+}
+
+func TestJobWaitsForRate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	id := w.put(plain)[0]
+	w.exec(`insert into trapeze.limits (scope, name, key, rate, per, burst, next_start) values ('lane', 'default', '', 1, '1 hour', 2, now() + interval '3 hours')`)
+	list, err := view.Blockers(w.ctx(), w.Store, id, func(context.Context) ([]view.BoardSlots, error) { return nil, nil })
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 1)
+	w.is.Equal(list[0].Why, job.BlockerRate)
+	w.is.True(time.Until(*list[0].Until) > 110*time.Minute && time.Until(*list[0].Until) <= 2*time.Hour)
 }

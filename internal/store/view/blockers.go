@@ -22,7 +22,7 @@ with j as (
 	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, coalesce(p.key, ''), p.isolated from trapeze.parked p where p.id = $1
 )
 select j.why, j.run_after, j.lane, j.kind, j.subject, j.key, j.isolated, ` + queueStateColumns + `,
-	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
+	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, x.free_at, p.alive, p.known,
 	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), c.retries_at, coalesce(f.open, 0), coalesce(f.branches, 0),
 	k.lane_slots, coalesce(k.lane_window, 0), k.kind_slots, coalesce(k.in_lane, 0), coalesce(k.in_kind, 0)
 from j
@@ -38,6 +38,8 @@ left join lateral (
 		(select p.run_after from trapeze.parked p where p.id = c.job_id limit 1) as retries_at from trapeze.subjects c
 	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'held' limit 1
 ) c on true
+left join lateral (select * from (select x.next_start - coalesce((x.burst - 1) * (x.per / x.rate), interval '0') as free_at from trapeze.limits x
+	where x.scope = 'lane' and x.name = j.lane and x.key = '') x where x.free_at > now()) x on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id
 left join lateral (select u.* from (select j.key, j.lane, j.kind where j.why = 'key' offset 0) w cross join lateral (` + store.KeyUse + `) u) k on true`
 
@@ -72,6 +74,7 @@ type laneStanding struct {
 	Engine, NextEngine               string
 	Served                           bool // a live pod serves the engine
 	Slots, SlotsPerPod               *int
+	NextStart                        *time.Time // when the next start of the lane's rate is free, if that is later than now
 }
 
 // podStanding holds the pods that can run a job.
@@ -174,6 +177,9 @@ func (j standing) shared() (list []job.Blocker) {
 	add(j.NextEngine != "", job.BlockerMoving, "its lane "+lane+" is moving to the engine "+j.NextEngine, "trapeze lane set "+text.ShellWord(j.Lane)+" --engine "+text.ShellWord(j.NextEngine))
 	add(j.Slots != nil && *j.Slots == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+text.ShellWord(j.Lane)+" slots=4")
 	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots per pod", "trapeze lane set "+text.ShellWord(j.Lane)+" slots_per_pod=2")
+	if j.NextStart != nil {
+		list = append(list, job.Blocker{Why: job.BlockerRate, Says: "its lane " + lane + " starts no more jobs until " + j.NextStart.UTC().Format(time.TimeOnly) + " UTC: its rate, or a hold by a handler", Until: j.NextStart})
+	}
 	if j.Engine != job.EnginePostgreSQL {
 		add(!j.Served, job.BlockerNoEngine, "no live pod serves "+j.Engine+", the engine of its lane "+lane, "")
 		return list
