@@ -36,13 +36,16 @@ func TestLimitCommands(t *testing.T) {
 	is.Equal(db.ok("limit", "set", "--lane", "default", "--key", "tenant-42", "--weight", "none"), "limit of key tenant-42 in lane default: slots 1; before: slots 1, weight 3\n")
 	is.Equal(db.ok("limit", "rm", "--lane", "default", "--key", "tenant-42"), "limit of key tenant-42 in lane default: none; before: slots 1\n")
 	is.Equal(db.ok("limit", "rm", "--lane", "default", "--key", "tenant-42"), "limit of key tenant-42 in lane default: none; before: none\n")
+	is.Equal(db.ok("limit", "set", "--lane", "default", "--rate", "10", "--burst", "5"), "limit of all jobs in lane default: 10 per 1s, burst 5; before: none\n")
+	is.Equal(db.ok("limit", "set", "--lane", "default", "--per", "1m"), "limit of all jobs in lane default: 10 per 1m0s, burst 5; before: 10 per 1s, burst 5\n")
+	is.Equal(db.ok("limit", "rm", "--lane", "default", "--rate"), "limit of all jobs in lane default: none; before: 10 per 1m0s, burst 5\n")
 	for _, wrong := range []struct{ args, says string }{
 		{"set --slots 1", "want either --lane or --kind"},
-		{"set --lane default", "the limit sets nothing: want slots or weight"},
+		{"set --lane default", "the limit sets nothing: want slots, weight or rate"},
 		{"set --lane default --slots 0", "slots 0: want 1 to 1000000, or none"},
 		{"set --lane default --slots x", `--slots "x": want a whole number, or none`},
 		{"set --kind k --weight 2", "weight of a kind: set the weight in a lane"},
-		{"set --lane default --key= --slots 1", "the key is empty: name a key, or * for each key"},
+		{"set --lane default --key= --slots 1", "slots and weight are of a key: name a key, or * for each key"},
 		{"rm --lane default --kind k", "want either --lane or --kind"},
 	} {
 		refused := db.run(append([]string{"limit"}, strings.Fields(wrong.args)...)...)

@@ -92,6 +92,12 @@ func TestInvalidLimits(t *testing.T) {
 		c.Slots.Set, c.Slots.Value, c.Weight.Set, c.Weight.Value = slots != nil, slots, weight != nil, weight
 		return c
 	}
+	rate := func(scope, name, key string, n *int, per *job.Seconds, burst *int) job.KeyLimitChange {
+		c := job.KeyLimitChange{LimitOf: job.LimitOf{Scope: scope, Name: name, Key: key}, Per: per, Burst: burst}
+		c.Rate.Set, c.Rate.Value = true, n
+		return c
+	}
+	w.exec(`insert into trapeze.lanes (name, engine) values ('elsewhere', 'temporal')`)
 	for _, c := range []struct {
 		name, says string
 		change     job.KeyLimitChange
@@ -104,9 +110,16 @@ func TestInvalidLimits(t *testing.T) {
 		{"unknown scope", `invalid setting: scope "pod": want lane or kind`, change("pod", "a", "a", new(1), nil)},
 		{"unknown lane", "unknown lane", change("lane", "nowhere", "a", new(1), nil)},
 		{"no name", "invalid setting: the name of a kind has 0 bytes: want 1 to 100 bytes of text", change("kind", "", "a", new(1), nil)},
-		{"no key", "invalid setting: the key is empty: name a key, or * for each key", change("lane", "default", "", new(1), nil)},
+		{"slots of all jobs", "invalid setting: slots and weight are of a key: name a key, or * for each key; the slots of the whole lane are a setting of the lane", change("lane", "default", "", new(1), nil)},
+		{"rate of a kind", "invalid setting: the key is empty: name a key, or * for each key; for the rate of a kind, give it a lane of its own, and that lane the rate", rate("kind", "k", "", new(1), nil, nil)},
+		{"rate of a key", "invalid setting: a rate is for all jobs of a lane, not for a key", rate("lane", "default", "a", new(1), nil, nil)},
+		{"no rate", "invalid setting: rate of 0: want 1 to 1000000, or none", rate("lane", "default", "", new(0), nil, nil)},
+		{"no interval", "invalid setting: interval of 0s for a rate: want whole seconds, from 1s to a year", rate("lane", "default", "", new(1), new(job.Seconds(0)), nil)},
+		{"half a second", "invalid setting: interval of 500ms for a rate: want whole seconds, from 1s to a year", rate("lane", "default", "", new(1), new(job.Seconds(time.Second/2)), nil)},
+		{"no burst", "invalid setting: burst of 0: want 1 to 1000000", rate("lane", "default", "", new(1), nil, new(0))},
+		{"rate on Temporal", "invalid setting: the engine temporal runs the jobs of the lane: limit their rate there", rate("lane", "elsewhere", "", new(1), nil, nil)},
 		{"long key", "invalid setting: the key has 201 bytes: want 1 to 200 bytes of text", change("lane", "default", strings.Repeat("x", 201), new(1), nil)},
-		{"nothing set", "invalid setting: the limit sets nothing: want slots or weight", change("lane", "default", "a", nil, nil)},
+		{"nothing set", "invalid setting: the limit sets nothing: want slots, weight or rate", change("lane", "default", "a", nil, nil)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := admin.SetLimit(t.Context(), w.Store, c.change, "ann")

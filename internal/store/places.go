@@ -73,10 +73,10 @@ const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x whe
 
 // KeyUse selects what limits the key of row w: the limit and window of its lane, the limit of its kind, and the key's jobs in live in that lane and, if
 // the kind has a limit, of that kind. A limit is null if there is none. Plan: limits_pkey, kinds_pkey, live_lane_places.
-var KeyUse = `select u.*, case when u.kind_slots is not null
+var KeyUse = `select u.*, cardinality(u.lane_taken) as in_lane, case when u.kind_slots is not null
 		then (select count(*)::int from trapeze.live l where l.key = w.key and l.kind = w.kind and l.lane_place is not null) end as in_kind
 	from (select ` + LaneSlots + ` as lane_slots, ` + LaneWindow + ` as lane_window, ` + KindSlots + ` as kind_slots,
-		(select count(*)::int from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as in_lane offset 0) u`
+		array(select l.lane_place from trapeze.live l where l.key = w.key and l.lane = w.lane and l.lane_place is not null) as lane_taken offset 0) u`
 
 // keepsPlaces is the condition that the next step in row w keeps the places that its parent had in the same lane and kind. They must be within the
 // limits, which may have been lowered, and the key must not be held.
@@ -108,12 +108,12 @@ with recursive lines as (
 	select g.key, p.lane, p.kind from lines g cross join lateral (select p.lane, p.kind from trapeze.parked p
 		where p.why = 'key' and p.key = g.key and (p.lane, p.kind) > (g.lane, g.kind) order by p.key, p.lane, p.kind limit 1) p
 ), limited as materialized (
-	select w.*, case when `, keyHeld, ` then 0 else least(u.lane_slots, u.lane_window) end as lane_most, u.kind_slots as kind_most, u.in_lane, u.in_kind,
+	select w.*, case when `, keyHeld, ` then 0 else least(u.lane_slots, u.lane_window) end as lane_most, u.kind_slots as kind_most, u.in_lane, u.lane_taken, u.in_kind,
 		greatest(1, @limit::int / (select count(*) from lines)::int) as cap,
 		coalesce((select n.enabled and not n.drained from trapeze.lanes n where n.name = w.lane), false) as opens, `, handled("w"), ` as handled
 	from lines w cross join lateral (`, KeyUse, `) u
 ), free as materialized (
-	select g.*, `, freePlaces("g.lane_most", "g.in_lane", "l.lane_place from trapeze.live l where l.key = g.key and l.lane = g.lane and l.lane_place is not null"), ` as lane_free,
+	select g.key, g.lane, g.kind, g.kind_most, g.cap, g.opens, g.handled, `, freePlaces("g.lane_most", "g.in_lane", "unnest(g.lane_taken)"), ` as lane_free,
 		case when g.kind_most is not null then `, freePlaces("g.kind_most", "g.in_kind", "l.kind_place from trapeze.live l where l.key = g.key and l.kind = g.kind and l.kind_place is not null"), ` end as kind_free
 	from limited g where g.opens or g.kind_most is null
 ), picked as materialized (
