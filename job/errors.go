@@ -129,7 +129,7 @@ func RetryAfter(d time.Duration, err error, hold ...Hold) error {
 	return &wishError{err: err, retry: true, after: &d, hold: hold}
 }
 
-// Hold says which other jobs wait before the next attempt of a job.
+// Hold names the other jobs that wait before the next attempt of a job.
 type Hold string
 
 // The holds of [RetryAfter]. Running jobs continue.

@@ -85,7 +85,7 @@ comment on table trapeze.live is 'One row per job that may run or is running. A 
 -- The priority is negated so that all columns ascend and one row comparison can name a position.
 create index live_for_claim on trapeze.live (lane, (-priority), ready_at, id);
 comment on index trapeze.live_for_claim is 'Which jobs of this lane come next?';
--- A job with a key is in live only while it holds a place. The row is the place: whatever removes the row frees it.
+-- A job with a key is in live only while it holds a place. The row is the place: its deletion frees it.
 create unique index live_lane_places on trapeze.live (key, lane, lane_place) where lane_place is not null;
 comment on index trapeze.live_lane_places is 'Which places of this key are taken in this lane?';
 create unique index live_kind_places on trapeze.live (key, kind, kind_place) where kind_place is not null;
@@ -134,7 +134,7 @@ comment on index trapeze.parked_of_lane is 'Which due jobs of this lane wait for
 create index parked_start_by on trapeze.parked (start_by) where start_by is not null and started_at is null;
 comment on index trapeze.parked_start_by is 'Which parked jobs may not start any more?';
 
--- The search for parked jobs whose subjects or places are free continues at this position, whichever pod makes it.
+-- The search for parked jobs whose subjects or places are free continues at this position, on any pod.
 create table trapeze.admission (
     one     boolean primary key default true check (one),
     kind    text not null default '',

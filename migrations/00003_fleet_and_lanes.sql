@@ -78,7 +78,7 @@ create table trapeze.lane_kinds (
 );
 comment on table trapeze.lane_kinds is 'One row per kind with a lane of its own; the jobs of other kinds go to the lane named default.';
 
--- What the row of a single key leaves null holds as for each key. What both leave null holds as the kind declares it. The row of a lane
+-- A null of a single key's row means the value for each key, and if that is null as well, the value that the kind declares. The row of a lane
 -- without a key limits the rate at which its jobs start. The pods take starts from it before they claim.
 create table trapeze.limits (
     scope  text not null check (scope in ('lane', 'kind')),

@@ -22,7 +22,7 @@ func (o enqueueOption) schedule(d *declaration) { o(&d.job) }
 // Subject names the object that the job works on. Only one job with the same kind and subject runs at a time, across all pods.
 func Subject(s string) EnqueueOption { return enqueueOption(func(w *submission) { w.Subject = &s }) }
 
-// Key says whose job it is: a tenant, a customer or an account, in 1 to 200 bytes. Jobs of different keys share a lane fairly: a key with
+// Key names the owner of the job: a tenant, a customer or an account, in 1 to 200 bytes. Jobs of different keys share a lane fairly: a key with
 // many jobs does not delay those of others. Limits per key apply to it, too; see [ConcurrencyPerKey]. Next steps and children have the same key unless
 // they set another one. An empty key means none.
 func Key(key string) EnqueueOption { return enqueueOption(func(w *submission) { w.Key = &key }) }
@@ -67,7 +67,7 @@ const (
 )
 
 // Unique sets a key that is unique among jobs of the same kind. If another job already holds the key, the submission has no effect and
-// returns that job. The methods of [UniqueOption] change what the submission does if that job waits.
+// returns that job. The methods of [UniqueOption] change the effect of the submission if that job waits.
 func Unique(key string, while UniqueWhile) UniqueOption {
 	return UniqueOption{func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) }}
 }

@@ -83,7 +83,7 @@ func newLimitSetCommand() *cobra.Command {
 		Long: `Set the limit of each key, or with --key of one key, and keep the values that are not given. Every pod applies it at once. If the limit is
 higher, waiting jobs start as soon as slots are free. If it is lower, running jobs continue, and other jobs wait until fewer run.
 
---rate limits how many jobs of the lane start per interval, on all pods together, whatever their keys. Retries and next steps count as well.
+--rate limits how many jobs of the lane start per interval, on all pods together, regardless of their keys. Retries and next steps count as well.
 
 The value none removes a value, so that the limit of each key or the default applies. trapeze limit rm removes the limit.`,
 		Example: `  trapeze limit set --lane mail --slots 3

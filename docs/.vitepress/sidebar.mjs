@@ -24,6 +24,8 @@ export const sidebar = [
       page('Enqueue from SQL', 'enqueue-from-sql'),
       page('Exactly-once writes', 'writes'),
       page('Retries and failure paths', 'retries'),
+      page('Limits, fairness, rates', 'limits'),
+      page('Unique, debounce, order', 'unique'),
       page('Remote workers', 'remote-workers'),
       page('Temporal', 'temporal'),
       page('Test your jobs', 'testing-your-jobs'),

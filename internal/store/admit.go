@@ -308,7 +308,7 @@ select kind, subject, '' from subjects union all select '', '', key from keys`)
 // missedPage is the number of subjects, and of keys, that one poll of a pod examines.
 const missedPage = 1000
 
-// AdmitMissed admits the jobs whose subjects are free or whose keys have free places although nobody has admitted them, and lets pending jobs yield to
+// AdmitMissed admits the jobs whose subjects are free or whose keys have free places although no process has admitted them, and lets pending jobs yield to
 // those that should run first. One call examines up to a thousand subjects and as many keys, and the next call of any pod continues with those that follow.
 func (s *Store) AdmitMissed(ctx context.Context) ([]AdmittedJob, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[Line], missedSQL, args{{"limit", missedPage}})

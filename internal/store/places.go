@@ -11,7 +11,7 @@ import (
 )
 
 // A job with a key is in live only while it holds a place: a number that is unique among the jobs of its key in its lane. If its kind has a limit
-// per key, it also holds a number that is unique among the jobs of its key and kind. The numbers are columns of its row in live, so whatever removes the
+// per key, it also holds a number that is unique among the jobs of its key and kind. The numbers are columns of its row in live, so any statement that removes the
 // row frees them. A place is a number up to a limit:
 //   - the limit of the key or of all keys in the lane, or of the kind, if there is one;
 //   - the window of the lane, which is four times as many jobs as can run at a time. A key with more jobs waits with the rest of them, and the jobs of

@@ -36,7 +36,7 @@ with held as materialized (
 update trapeze.limits x set next_start = x.next_start - h.n * (x.per / x.rate) from held h where x.scope = 'lane' and x.name = h.name and x.key = ''
 	and x.rate > 0 returning x.name`)
 
-// holdLaneSQL closes a lane until a moment, whatever its rate. Plan: limits_pkey, one row.
+// holdLaneSQL closes a lane until a moment, regardless of its rate. Plan: limits_pkey, one row.
 //
 // holdKeySQL gives a key no places in a lane until a moment, and takes them from its pending jobs. Plan: limits_pkey, one row; live_lane_places, the key's
 // rows.
