@@ -164,12 +164,12 @@ with lanes as materialized (
 	having count(*) > 0
 )
 select `, tookMicros, `, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
-	coalesce(c.subject, ''), coalesce(j.key, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
+	coalesce(c.subject, ''), j.key, j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
-	coalesce(c.ready_at, now()), coalesce(c.due_at, c.ready_at, now()),
+	coalesce(c.ready_at, now()), c.due_at,
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end,
-	j.group_id, j.child_no, coalesce(j.impaired, false), coalesce(j.ordered, false),
+	j.group_id, j.child_no, coalesce(j.impaired, false), j.ordered,
 	coalesce(case when c.fence % 10000000000 > 1 then (select g.snoozes from trapeze.job_progress g where g.id = c.id) end, 0),
 	j.traceparent, coalesce(j.created_at, now()), coalesce(c.ahead, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`)
@@ -251,7 +251,9 @@ type claimState struct {
 	micros int64
 
 	args, planned, checkpoint []byte
-	trace                     *string
+	trace, key                *string
+	due                       *time.Time // nil: the ready time
+	ordered                   *bool
 	columns                   []any
 }
 
@@ -268,14 +270,21 @@ func (s *claimState) claims(list []*Claimed) Claims {
 // scan scans a row of a claim statement.
 func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
 	c := &Claimed{Path: "poll"}
-	s.columns = append(s.columns[:0], &s.micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &c.Key, &s.args, &c.PipelineID, &c.ParentID,
+	s.columns = append(s.columns[:0], &s.micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &s.key, &s.args, &c.PipelineID, &c.ParentID,
 		&c.Step, &s.planned, &c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &c.DueAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Ordered, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
+		&c.ClaimedAt, &c.ReadyAt, &s.due, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &s.ordered, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
 	err := row.Scan(s.columns...)
 	c.Args, c.Planned, c.Checkpoint = s.args, s.planned, s.checkpoint // Scan allocates new values for each row
 	if s.trace != nil {
 		c.Trace = *s.trace
 	}
+	if s.key != nil {
+		c.Key = *s.key
+	}
+	if c.DueAt = c.ReadyAt; s.due != nil {
+		c.DueAt = *s.due
+	}
+	c.Ordered = s.ordered != nil && *s.ordered
 	return c, err
 }
 

@@ -80,8 +80,8 @@ var KeyUse = `select u.*, cardinality(u.lane_taken) as in_lane, case when u.kind
 
 // keepsPlaces is the condition that the next step in row w keeps the places that its parent had in the same lane and kind. They must be within the
 // limits, which may have been lowered, and the key must not be held.
-var keepsPlaces = `case when w.had_lane_place is not null then not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + LaneSlots + `, w.had_lane_place)
-			and coalesce(w.had_kind_place <= ` + KindSlots + `, ` + KindSlots + ` is null) end`
+var keepsPlaces = `not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + LaneSlots + `, w.had_lane_place)
+			and coalesce(w.had_kind_place <= ` + KindSlots + `, ` + KindSlots + ` is null)`
 
 // freePlaces is the array of the free places among the first ones, up to a limit, of which live jobs already use some. taken selects the numbers of places
 // that are not free: they can be above a limit that was lowered. Jobs older than a kind's limit have no number, but count.
