@@ -207,8 +207,8 @@ func (h *keyHistory) check(when string) {
 	}
 	now, subjects := map[int64]keyedRow{}, map[[2]string]int64{}
 	type group struct {
-		count, more, most int
-		news              []int64
+		count, most int
+		news        []int64
 	}
 	groups := map[[3]string]*group{}
 	add := func(most *int, row keyedRow, name ...string) {
