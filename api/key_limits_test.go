@@ -22,9 +22,9 @@ func TestKeyLimitsThroughAPI(t *testing.T) {
 	is.Equal(h.send("PATCH", path, `{"scope":"lane","name":"default","key":"a&b","weight":3}`).status, http.StatusOK)
 	is.Equal(h.send("PATCH", path, `{"scope":"kind","name":"echo","key":"*","slots":1}`).status, http.StatusOK)
 	first := h.send("GET", path+"?limit=1", "")
-	is.Equal(first.body["limits"], []any{map[string]any{"scope": "kind", "name": "echo", "key": "*", "slots": 1.0, "weight": nil}})
+	is.Equal(first.body["limits"], []any{map[string]any{"scope": "kind", "name": "echo", "key": "*", "slots": 1.0, "weight": nil, "rate": nil, "per": nil, "burst": nil}})
 	next := h.send("GET", path+"?limit=1&cursor="+first.body["next_cursor"].(string), "")
-	is.Equal(next.body["limits"], []any{map[string]any{"scope": "lane", "name": "default", "key": "a&b", "slots": 2.0, "weight": 3.0}})
+	is.Equal(next.body["limits"], []any{map[string]any{"scope": "lane", "name": "default", "key": "a&b", "slots": 2.0, "weight": 3.0, "rate": nil, "per": nil, "burst": nil}})
 	is.Equal(len(h.send("GET", path+"?scope=lane&key=*", "").body["limits"].([]any)), 0)
 	is.Equal(h.send("PUT", path, `{"scope":"lane","name":"default","key":"a&b","slots":2}`).body["changed"], []any{"weight"}) // PUT replaces all values
 	is.Equal(h.send("DELETE", path+of, "").body["after"], nil)
@@ -52,7 +52,7 @@ func TestInvalidKeyLimitsThroughAPI(t *testing.T) {
 		{"nothing set", "PATCH", path, `{"scope":"lane","name":"default","key":"a"}`, 422},
 		{"unknown field", "PATCH", path, `{"scope":"lane","name":"default","key":"a","slot":1}`, 400},
 		{"weight of a kind", "PATCH", path, `{"scope":"kind","name":"k","key":"a","weight":2}`, 422},
-		{"removal without key", "DELETE", path + "?scope=lane&name=default", ``, 422},
+		{"removal without key", "DELETE", path + "?scope=kind&name=k", ``, 422},
 		{"removal with body", "DELETE", path + "?scope=lane&name=default&key=a", `{"slots":1}`, 400},
 		{"invalid cursor", "GET", path + "?cursor=x", ``, 400},
 		{"unknown filter", "GET", path + "/usage?scope=lane", ``, 400},
