@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-func TestKeyLimitsThroughAPI(t *testing.T) {
+func TestLimitRequests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: authenticateAs("ann", "platform_admin")})
@@ -37,7 +37,7 @@ func TestKeyLimitsThroughAPI(t *testing.T) {
 	is.Equal([]any{trail[0].Actor, trail[0].Action}, []any{"ann", "limit.set"})
 }
 
-func TestInvalidKeyLimitsThroughAPI(t *testing.T) {
+func TestInvalidLimitRequests(t *testing.T) {
 	t.Parallel()
 	h := newIdleHost(t, api.Options{})
 	const path = "/admin/workers/limits"

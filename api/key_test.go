@@ -13,7 +13,7 @@ import (
 )
 
 // The key of a job can be set, read and filtered by. Steps inherit it, and a step can have another one or none.
-func TestJobKeyOverHTTP(t *testing.T) {
+func TestSubmittedKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: authenticateAs("ana", "platform_admin")})
