@@ -28,7 +28,11 @@ func (x *executor) hold(run *Run, f Failure) {
 			err = store.HoldLane(ctx, x.Store, c.Lane, *f.After)
 		case h == job.ForKey && c.Key != "":
 			if err = store.HoldKey(ctx, x.Store, c.Lane, c.Key, *f.After); err == nil {
-				time.AfterFunc(*f.After, func() { x.LinesChanged(store.Line{Key: c.Key}) })
+				time.AfterFunc(*f.After, func() {
+					if !x.Closing.Load() { // otherwise, the polls of other pods admit the jobs
+						x.LinesChanged(store.Line{Key: c.Key})
+					}
+				})
 			}
 		}
 		cancel()
