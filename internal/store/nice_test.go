@@ -24,8 +24,9 @@ func TestMarkAfterPriorityChange(t *testing.T) {
 	w.ready(ids[2], time.Hour)
 	marks, _, err := w.Marks(w.ctx(), map[string][]store.Mark{"default": {{Rank: -10}, {Rank: 100}}}, []string{"k"}, 0)
 	w.is.NoErr(err)
-	from := marks["default"]
-	w.is.True(len(from) >= 2)
+	// On a busy machine, other ranks get marks as well. They would hide the job with the new priority until they expire.
+	from := slices.DeleteFunc(marks["default"], func(m store.Mark) bool { return m.Rank != -10 && m.Rank != 100 })
+	w.is.Equal(len(from), 2)
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[1], 100, false, "ann"))
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[0], -100, false, "ann"))
 	n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = 99, true })
