@@ -83,3 +83,23 @@ func TestRetryAfterHoldsOthers(t *testing.T) {
 		})
 	}
 }
+
+// While no start is free, a job of the lane starts neither on insert nor as a next step from another lane.
+func TestNoStartBeforeRate(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	pgtest.Exec(t, pool, `insert into trapeze.lanes (name) values ('rated')`)
+	pgtest.Exec(t, pool, `insert into trapeze.limits (scope, name, key, rate, per, burst, next_start) values ('lane', 'rated', '', 1, '1 hour', 1, now() + interval '1 hour')`)
+	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Step() == 0 {
+			return runner.Then(rawArgs("k"), runner.Lane("rated")), nil
+		}
+		return nil, nil
+	}})
+	made, err := r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("rated"))
+	is.NoErr(err)
+	is.Equal(made.State, job.Pending)
+	is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"))).State, job.Succeeded)
+	is.Equal(column[string](t, pool, `select state from trapeze.live order by id`), []string{"pending", "pending"})
+}

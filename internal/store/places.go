@@ -115,7 +115,7 @@ with recursive lines as (
 ), free as materialized (
 	select g.key, g.lane, g.kind, g.kind_most, g.cap, g.opens, g.handled, `, freePlaces("g.lane_most", "g.in_lane", "unnest(g.lane_taken)"), ` as lane_free,
 		case when g.kind_most is not null then `, freePlaces("g.kind_most", "g.in_kind", "l.kind_place from trapeze.live l where l.key = g.key and l.kind = g.kind and l.kind_place is not null"), ` end as kind_free
-	from limited g where g.opens or g.kind_most is null
+	from limited g
 ), picked as materialized (
 	select g.*, p.* from free g cross join lateral (
 		select p.id, p.subject, p.priority, p.run_after from trapeze.parked p
