@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -36,7 +37,12 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 // Another process admits a job whose ready time lies before this pod's mark. Its notification lowers the mark.
 func TestAdmissionBehindLowWaterMark(t *testing.T) {
 	t.Parallel()
-	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(ctx context.Context, j *Job[Raw]) (*Outcome, error) {
+		if string(j.Args.JSON) == "0" {
+			<-ctx.Done() // on a slow machine, the first job can start before it is cancelled
+		}
+		return nil, nil
+	}})
 	other, err := New(r.pod.Commands.Pool(), Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +51,8 @@ func TestAdmissionBehindLowWaterMark(t *testing.T) {
 	future := map[string][]store.Mark{job.DefaultLane: {{Rank: -job.DefaultPriority, Since: time.Now().Add(time.Hour)}}}
 	r.pod.Marks.Apply(future, nil, time.Hour, time.Hour, r.pod.Wake)
 	var ids []int64
-	for range 2 {
-		made, err := other.Enqueue(t.Context(), Raw{Name: "k"}, Foreign(), Subject("s"))
+	for i := range 2 {
+		made, err := other.Enqueue(t.Context(), Raw{Name: "k", JSON: []byte(strconv.Itoa(i))}, Foreign(), Subject("s"))
 		if err != nil {
 			t.Fatal(err)
 		}
