@@ -139,7 +139,7 @@ with recursive lines as (
 	on conflict do nothing returning id
 ), moved as (
 	delete from trapeze.parked p using admitted a where p.id = a.id
-), `, takeGuards("(select * from fits where id in (select id from admitted))"), `, blocked as (
+), `, takeGuards("(select f.* from fits f where f.subject <> '' and (f.id in (select id from admitted)) is true)"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
 ), outranked as materialized (
 	select distinct l.id from free g cross join lateral (
