@@ -32,6 +32,7 @@ func BenchmarkClaim(b *testing.B) {
 			many(w, func(n *store.NewJob) { n.Lane = "full" })
 			return nil
 		}},
+		{"1,000,000 parked jobs of 100,000 keys", func(w *world, _ string) func() { w.parkKeyed(1_000_000, 100_000); return nil }},
 		{"300,000 dead rows", func(w *world, podID string) func() {
 			release := w.freeze(`set transaction isolation level repeatable read; select from trapeze.live`)
 			for range 30 {

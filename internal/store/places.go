@@ -99,7 +99,8 @@ func freePlaces(most, used, taken string) string {
 // without end.
 //
 // Plan: per key, lane and kind, one probe of parked_for_key, and an index scan of live_lane_places and live_kind_places for the places of the key, whose
-// number is limited; primary keys. No join compares all jobs with all others.
+// number is limited; primary keys. No join compares all jobs with all others: "is true" keeps the planner from joining the admitted jobs with those that
+// were picked.
 var admitKeysSQL = newStatement(`
 with recursive lines as (
 	select w.key, p.lane, p.kind from unnest(@keys::text[]) as w(key) cross join lateral (select p.lane, p.kind from trapeze.parked p
@@ -139,7 +140,7 @@ with recursive lines as (
 	on conflict do nothing returning id
 ), moved as (
 	delete from trapeze.parked p using admitted a where p.id = a.id
-), `, takeGuards("(select * from fits where id in (select id from admitted))"), `, blocked as (
+), `, takeGuards("(select * from fits where (id in (select id from admitted)) is true)"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
 ), outranked as materialized (
 	select distinct l.id from free g cross join lateral (
