@@ -81,6 +81,9 @@ var mix = []struct {
 	{60, func(k *errands) submission {
 		return simple("demo.tx", `{"rows":%d,"rollback":%t}`, k.number(1, 20), k.r.IntN(6) == 0)
 	}},
+	{80, func(k *errands) submission {
+		return simple("demo.batch", `{"rows":%d,"ms":%d,"panic":%t}`, k.number(1, 5), k.number(0, 40), k.r.IntN(10) == 0)
+	}},
 	{60, func(k *errands) submission { return simple("demo.effect", `{"n":%d}`, k.number(1, 5)) }},
 	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // an unknown kind
 	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // args that are invalid for the kind
@@ -222,7 +225,9 @@ func (f fan) args() json.RawMessage {
 // child returns a random child of a fan-out.
 func (k *errands) child() job.Step {
 	var s submission
-	switch k.r.IntN(6) {
+	switch k.r.IntN(7) {
+	case 6:
+		s = simple("demo.batch", `{"rows":1,"panic":%t}`, k.r.IntN(20) == 0)
 	case 0, 1:
 		s = simple("demo.noop", `{}`)
 	case 2, 3:
