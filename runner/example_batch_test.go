@@ -10,30 +10,39 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-type Reading struct {
-	Sensor string
-	Value  float64
+type Reindex struct{ Doc string }
+
+func (Reindex) Kind() string { return "reindex" }
+
+// index stands for a service that takes many documents in one request, and reports an error for each.
+func index(_ context.Context, docs []string) (errs []error) {
+	for _, doc := range docs {
+		var err error
+		if doc == "" {
+			err = runner.Permanent(errors.New("an empty document"))
+		}
+		errs = append(errs, err)
+	}
+	return errs
 }
 
-func (Reading) Kind() string { return "reading" }
-
-// A batch function handles up to a hundred jobs in one call. One job's failure does not affect the others.
+// A batch function handles up to a hundred jobs in one call. The failure of one job does not affect the others.
 func ExampleHandleBatch() {
 	ctx, r, stop := serve(func(r *runner.Runner) {
-		runner.HandleBatch(r, func(ctx context.Context, jobs []*runner.Job[Reading]) []runner.BatchResult {
-			results := make([]runner.BatchResult, len(jobs))
+		runner.HandleBatch(r, func(ctx context.Context, jobs []*runner.Job[Reindex]) []runner.BatchResult {
+			docs := make([]string, len(jobs))
 			for i, j := range jobs {
-				if j.Args.Sensor == "" {
-					results[i].Err = runner.Permanent(errors.New("a reading without a sensor"))
-				} else {
-					results[i].Outcome = runner.Done(j.Args.Value)
-				}
+				docs[i] = j.Args.Doc
+			}
+			results := make([]runner.BatchResult, len(jobs))
+			for i, err := range index(ctx, docs) { // one request for all documents
+				results[i].Err = err
 			}
 			return results
-		}, runner.BatchSize(100), runner.BatchWait(20*time.Millisecond))
+		}, runner.BatchSize(100), runner.BatchWait(50*time.Millisecond))
 	})
 	defer stop()
-	ids, err := r.EnqueueMany(ctx, []runner.Args{Reading{"roof", 21.5}, Reading{"", 4}, Reading{"cellar", 12}})
+	ids, err := r.EnqueueMany(ctx, []runner.Args{Reindex{"a"}, Reindex{""}, Reindex{"b"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,10 +51,10 @@ func ExampleHandleBatch() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(j.State, string(j.Result))
+		fmt.Println(j.State)
 	}
 	// Output:
-	// succeeded 21.5
+	// succeeded
 	// failed
-	// succeeded 12
+	// succeeded
 }
