@@ -284,6 +284,11 @@ func TestCancelDuringBatchCall(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	called, ended, causes := make(chan parcels, 1), make(chan struct{}), make(chan error, 1)
+	var returned atomic.Int32
+	counts := func(ctx context.Context, _ *raw, next func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+		defer returned.Add(1)
+		return next(ctx)
+	}
 	p := postman{do: func(ctx context.Context, jobs parcels) results {
 		called <- jobs
 		if jobs[0].Args.Do == "all" {
@@ -292,10 +297,13 @@ func TestCancelDuringBatchCall(t *testing.T) {
 		} else {
 			<-ended
 			causes <- ctx.Err()
+			if returned.Load() > 0 {
+				t.Error("the handler of a job returned before the call")
+			}
 		}
 		return make(results, len(jobs))
 	}}
-	r, _ := startBatches(t, pool, &p, 3, runner.Options{})
+	r, _ := startBatches(t, pool, &p, 3, runner.Options{Middleware: []runner.Middleware{counts}})
 	ids := sendParcels(t, r, "", "", "")
 	jobs := <-called
 	cancel := func(id int64) {
