@@ -55,8 +55,8 @@ func BatchWait(d time.Duration) HandleOption {
 // and the pod, at least BatchSize slots. [Timeout] and [StaleAfter] count from the start of the wait and must be longer than BatchWait.
 // Middleware runs for each job, around the wait and the call.
 //
-// If the function panics, or does not return one result per job, it is called again for each job alone, in the same attempt. Only the jobs
-// whose second call goes wrong as well fail. A job that has crashed a pod ([Job.Crashes]) is always called alone. A job whose context ends
+// If the function panics, or does not return one result per job, Trapeze calls it again for each job alone, in the same attempt. Only the
+// jobs whose second call goes wrong as well fail. A job that has crashed a pod ([Job.Crashes]) is always called alone. A job whose context ends
 // while it waits leaves the batch. If it ends during the call, the job ends after the call or after Options.StuckAfter.
 //
 // HandleBatch panics for the same reasons as [Handle].

@@ -12,8 +12,8 @@ import (
 )
 
 // CallBatch calls a batch function once with all jobs, like [Call], and returns a record for each job, in the order of args. Pass one claim
-// for each job, or none. By default, the jobs have the IDs 1, 2 and so on. If the function panics or does not return one result per job, it
-// is called again for each job alone, as on a pod. A job that has crashed a pod, or whose Claim.Context has ended, is not part of the shared
+// for each job, or none. By default, the jobs have the IDs 1, 2 and so on. If the function panics or does not return one result per job,
+// CallBatch calls it again for each job alone, as on a pod. A job that has crashed a pod, or whose Claim.Context has ended, is not part of the shared
 // call. The function runs on other goroutines than the test's.
 func CallBatch[A job.Args](t testing.TB, handler runner.BatchFunc[A], args []A, claims ...Claim) []Run {
 	t.Helper()
