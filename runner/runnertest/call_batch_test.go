@@ -3,6 +3,7 @@ package runnertest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -95,7 +96,7 @@ func stepsInBatches(before func(*runner.Job[step])) func(r *runner.Runner) {
 func TestHarnessBatchTakeover(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {
-		t.Run(string(at), func(t *testing.T) {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := effects(t)
