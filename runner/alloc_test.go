@@ -133,6 +133,34 @@ func BenchmarkClaimRunFinish(b *testing.B) {
 	b.StopTimer()
 }
 
+// BenchmarkClaimRunFinishInBatches is like BenchmarkClaimRunFinish, with up to a hundred jobs per call.
+func BenchmarkClaimRunFinishInBatches(b *testing.B) {
+	handled := make(chan struct{})
+	pool, r := bench(b, runner.Options{Slots: 100}, succeed)
+	var left, calls atomic.Int64
+	left.Store(int64(b.N))
+	runner.HandleBatch(r, func(_ context.Context, jobs []*runner.Job[parcel]) []runner.BatchResult {
+		calls.Add(1)
+		if left.Add(-int64(len(jobs))) == 0 {
+			close(handled)
+		}
+		return make([]runner.BatchResult, len(jobs))
+	})
+	list := make([]job.Args, b.N)
+	for i := range list {
+		list[i] = parcel{}
+	}
+	if _, err := r.EnqueueMany(b.Context(), list); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	begin(b, r)
+	endedWell(b, pool, handled, b.N)
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/float64(calls.Load()), "jobs/call")
+}
+
 // BenchmarkHandOff runs a hundred concurrent chains, step by step.
 func BenchmarkHandOff(b *testing.B) {
 	const chains = 100

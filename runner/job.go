@@ -21,7 +21,10 @@ type Job[A job.Args] struct {
 }
 
 // core holds the part of a Job that does not depend on its arguments' type.
-type core struct{ job *work.Job }
+type core struct {
+	job *work.Job
+	ctx context.Context
+}
 
 // claim returns the job's claim. For a Job that the program created itself, it returns an empty claim whose reads and writes fail.
 func (c core) claim() *work.Job {
@@ -29,6 +32,15 @@ func (c core) claim() *work.Job {
 		return &work.Unclaimed
 	}
 	return c.job
+}
+
+// Context returns the context that the job's handler received, with the values that middleware added. In a batch ([HandleBatch]), it ends
+// when this job is cancelled or times out, while the context of the call continues. A Job that the program created itself has the background context.
+func (c core) Context() context.Context {
+	if c.ctx == nil {
+		return context.Background()
+	}
+	return c.ctx
 }
 
 // ID returns the job's id.

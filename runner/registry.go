@@ -110,6 +110,10 @@ type registered struct {
 	secretsKnown bool
 	args         *text.Shape // the declared members of its arguments; nil if the type does not show them
 	wrong        []string    // errors in the options
+
+	batched   bool // registered with HandleBatch
+	batchSize int  // 0 means the default
+	batchWait *time.Duration
 }
 
 func (k *registered) complain(ok bool, format string, args ...any) {
@@ -127,10 +131,10 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
 	}
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
-		options = append([]HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = text.ShapeOf(reflect.TypeFor[A]()) })}, options...)
+		options = slices.Concat(options, []HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = text.ShapeOf(reflect.TypeFor[A]()) })})
 	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
-		typed := &Job[A]{core: core{j}}
+		typed := &Job[A]{core: core{j, ctx}}
 		if err := decodeArgs(name, j.Claimed.Args, &typed.Args); err != nil {
 			return nil, err
 		}
@@ -145,13 +149,13 @@ func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOptio
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
 	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
-		return handler(ctx, rawJob(name, j))
+		return handler(ctx, rawJob(ctx, name, j))
 	})
 }
 
 // rawJob returns a job whose handler decodes the arguments itself.
-func rawJob(name string, j *work.Job) *Job[Raw] {
-	return &Job[Raw]{core: core{j}, Args: Raw{Name: name, JSON: j.Claimed.Args}}
+func rawJob(ctx context.Context, name string, j *work.Job) *Job[Raw] {
+	return &Job[Raw]{core: core{j, ctx}, Args: Raw{Name: name, JSON: j.Claimed.Args}}
 }
 
 func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *work.Job) (*Outcome, error)) {
@@ -172,6 +176,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		}
 		o.handle(k)
 	}
+	k.complain(k.batched || k.batchSize == 0 && k.batchWait == nil, "BatchSize and BatchWait require HandleBatch")
 	if len(k.wrong) > 0 {
 		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
 	}
@@ -341,7 +346,7 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 		}
 		for i := len(list) - 1; i >= 0; i-- {
 			middleware, next := list[i], call
-			call = func(ctx context.Context) (*Outcome, error) { return middleware(ctx, rawJob(kind, j), next) }
+			call = func(ctx context.Context) (*Outcome, error) { return middleware(ctx, rawJob(ctx, kind, j), next) }
 		}
 		return call(ctx)
 	}

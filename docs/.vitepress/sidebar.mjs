@@ -26,6 +26,7 @@ export const sidebar = [
       page('Retries and failure paths', 'retries'),
       page('Limits, fairness, rates', 'limits'),
       page('Unique, debounce, order', 'unique'),
+      page('Batches', 'batches'),
       page('Remote workers', 'remote-workers'),
       page('Temporal', 'temporal'),
       page('Test your jobs', 'testing-your-jobs'),

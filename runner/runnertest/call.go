@@ -161,46 +161,72 @@ func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Cla
 	if len(claim) == 1 {
 		c = claim[0]
 	}
-	return call(t, func(r *runner.Runner) string {
-		if raw, ok := any(handler).(runner.Func[runner.Raw]); ok {
-			runner.HandleRaw(r, args.Kind(), raw)
-			return args.Kind()
-		}
+	r, kind := withoutDatabase(t), args.Kind()
+	defer r.Close()
+	if raw, ok := any(handler).(runner.Func[runner.Raw]); ok {
+		runner.HandleRaw(r, kind, raw)
+	} else {
 		runner.Handle(r, handler)
-		return (*new(A)).Kind()
-	}, args, c)
+		kind = (*new(A)).Kind()
+	}
+	p := newCalled(t, r, kind, args, c)
+	p.call()
+	return p.record(t)
 }
 
-// call implements [Call] for the handler that register registers. register returns the handler's kind.
-func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c Claim) Run {
+// withoutDatabase returns a runner without a database.
+func withoutDatabase(t testing.TB) *runner.Runner {
 	t.Helper()
-	must := func(err error, doing string) {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("runnertest: %s: %v", doing, err)
-		}
-	}
 	r, err := runner.NewRemote(runner.RemoteOptions{Name: "runnertest", Logger: slog.New(slog.DiscardHandler)})
-	must(err, "make a runner without a database")
-	defer r.Close()
-	kind, pod := register(r), inside.Of(r).Pod
+	if err != nil {
+		t.Fatalf("runnertest: make a runner without a database: %v", err)
+	}
+	return r
+}
+
+// called is one call of a handler.
+type called struct {
+	engine  *engine.Engine
+	ctx     context.Context
+	job     *work.Job
+	writer  *writer
+	limits  engine.Attempts
+	outcome *work.Outcome
+	err     error
+}
+
+// newCalled prepares a call.
+func newCalled(t testing.TB, r *runner.Runner, kind string, args job.Args, c Claim) *called {
+	t.Helper()
+	p := &called{engine: inside.Of(r).Pod.Engine, ctx: c.Context, limits: engine.Attempts{Default: c.MaxAttempts == 0}, err: routine.ErrExited}
+	if p.ctx == nil {
+		p.ctx = t.Context()
+	}
 	encoded, err := work.EncodeArgs(kind, args)
-	must(err, "encode the args")
-	attempts := engine.Attempts{Default: c.MaxAttempts == 0}
-	orElse(&c.MaxAttempts, pod.Opts.MaxAttempts)
-	j, w, err := c.job(kind, encoded)
-	must(err, "make the job")
-	ctx := c.Context
-	if ctx == nil {
-		ctx = t.Context()
+	if err != nil {
+		t.Fatalf("runnertest: encode the args: %v", err)
 	}
-	o, failed := perform(func() (*work.Outcome, error) { return pod.Kinds[kind].Run(ctx, j) })
-	attempts.This, attempts.Max = j.Claimed.Attempt, j.MaxAttempts
-	if failed == nil && o != nil && o.Fan != nil && o.Fan.Parts > 0 && !w.hasToken() {
-		failed = store.ErrNoToken
+	orElse(&c.MaxAttempts, p.engine.Opts.MaxAttempts)
+	if p.job, p.writer, err = c.job(kind, encoded); err != nil {
+		t.Fatalf("runnertest: make the job: %v", err)
 	}
-	run := conclude(pod.Engine, o, failed, context.Cause(ctx), attempts)
-	run.t, run.kind = t, kind
+	p.limits.This, p.limits.Max = p.job.Claimed.Attempt, p.job.MaxAttempts
+	return p
+}
+
+// call calls the handler.
+func (p *called) call() {
+	p.outcome, p.err = perform(func() (*work.Outcome, error) { return p.engine.Kinds[p.job.Claimed.Kind].Run(p.ctx, p.job) })
+}
+
+// record returns the record of the call.
+func (p *called) record(t testing.TB) Run {
+	w, o := p.writer, p.outcome
+	if p.err == nil && o != nil && o.Fan != nil && o.Fan.Parts > 0 && !w.hasToken() {
+		p.err = store.ErrNoToken
+	}
+	run := conclude(p.engine, o, p.err, context.Cause(p.ctx), p.limits)
+	run.t, run.kind = t, p.job.Claimed.Kind
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true

@@ -186,3 +186,24 @@ func TestDocsCodeMatchesTestFile(t *testing.T) {
 		is.True(strings.Contains(string(page), "```go\n"+body+"\n```")) // the page contains the block verbatim
 	}
 }
+
+type Reindex struct{ Doc string }
+
+func (Reindex) Kind() string { return "reindex" }
+
+// reindex stands for a batch function that indexes documents.
+func reindex(_ context.Context, jobs []*runner.Job[Reindex]) []runner.BatchResult {
+	results := make([]runner.BatchResult, len(jobs))
+	for i, j := range jobs {
+		if j.Args.Doc == "" {
+			results[i].Err = runner.Permanent(errors.New("an empty document"))
+		}
+	}
+	return results
+}
+
+func TestDocsReindexBatch(t *testing.T) {
+	runs := runnertest.CallBatch(t, reindex, []Reindex{{Doc: "a"}, {Doc: ""}})
+	runs[0].RequireState(runner.StateSucceeded)
+	runs[1].RequireState(runner.StateFailed)
+}

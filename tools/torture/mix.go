@@ -81,6 +81,13 @@ var mix = []struct {
 	{60, func(k *errands) submission {
 		return simple("demo.tx", `{"rows":%d,"rollback":%t}`, k.number(1, 20), k.r.IntN(6) == 0)
 	}},
+	{80, func(k *errands) submission {
+		return simple("demo.batch", `{"rows":%d,"ms":%d,"panic":%t}`, k.number(1, 5), k.number(0, 40), k.r.IntN(10) == 0)
+	}},
+	{20, func(k *errands) submission {
+		children := simple("demo.batch", `{"rows":1,"ms":%d,"panic":%t}`, k.number(0, 40), k.r.IntN(3) == 0)
+		return submission{Kind: "demo.fanout", Args: fan{N: k.number(5, 12), Child: children.step()}.args()}
+	}},
 	{60, func(k *errands) submission { return simple("demo.effect", `{"n":%d}`, k.number(1, 5)) }},
 	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // an unknown kind
 	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // args that are invalid for the kind

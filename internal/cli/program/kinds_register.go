@@ -54,6 +54,7 @@ func registerKinds(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o 
 	}
 	d.register(r, runner.ConcurrencyPerKey(2)) // has no effect on jobs without a key
 	handle(r, d, d.tx, runner.InDatabase())
+	runner.HandleBatch(r, d.batch, runner.BatchSize(5), runner.BatchWait(200*time.Millisecond), runner.InDatabase())
 	return nil
 }
 
@@ -117,7 +118,12 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 
 // handle registers a kind whose claims report their start, their context's cancellation, and their end.
 func handle[A job.Args](r *runner.Runner, d *demoKinds, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
-	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
+	runner.Handle(r, reporting(d, handler), options...)
+}
+
+// reporting returns a handler whose claims report to the ledger.
+func reporting[A job.Args](d *demoKinds, handler func(context.Context, *claim[A]) (*runner.Outcome, error)) runner.Func[A] {
+	return func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{job: j, ledger: d.ledger, line: line{
 			Pod: j.PodName(), PodID: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
 			Pipeline: j.PipelineID(), Attempt: j.Attempt(), Fence: j.Fence(),
@@ -145,7 +151,7 @@ func handle[A job.Args](r *runner.Runner, d *demoKinds, handler func(context.Con
 			cause = err.Error()
 		}
 		return outcome, err
-	}, options...)
+	}
 }
 
 // errRefused is returned by a handler when the ledger responds with 409.

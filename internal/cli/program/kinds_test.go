@@ -139,6 +139,8 @@ func TestDemoKindOutcomes(t *testing.T) {
 		{"demo.hog", `{"mb":2}`, job.Succeeded, `{"mb":2}`, ""},
 		{"demo.snooze", `{"times":2,"delay_ms":10}`, job.Succeeded, `{"times":2}`, ""},
 		{"demo.effect", `{"n":2}`, job.Succeeded, `{"effects":2}`, ""},
+		{"demo.batch", `{"rows":2}`, job.Succeeded, `{"rows":2}`, ""},
+		{"demo.batch", `{"panic":true}`, job.Failed, "", "panic: panic on request"},
 		{"demo.chain", `{"steps":[]}`, job.Succeeded, "", ""},
 		{"demo.fanout", `{"n":3}`, job.Succeeded, `{"n":3}`, ""},
 		{"demo.fanout", `{"n":2,"child":{"kind":"demo.fail"}}`, job.Failed, ``, "2 of 2 children failed"},

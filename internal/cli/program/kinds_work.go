@@ -54,6 +54,12 @@ type (
 		MS       int64 `json:"ms"`
 	}
 
+	// batch writes like tx, up to five jobs per call. With Panic, the call of several jobs panics, and so does that of this job alone.
+	batch struct {
+		tx
+		Panic bool `json:"panic"`
+	}
+
 	effect struct {
 		N int `json:"n"`
 	}
@@ -66,6 +72,7 @@ func (sleep) Kind() string    { return "demo.sleep" }
 func (progress) Kind() string { return "demo.progress" }
 func (snooze) Kind() string   { return "demo.snooze" }
 func (tx) Kind() string       { return "demo.tx" }
+func (batch) Kind() string    { return "demo.batch" }
 func (effect) Kind() string   { return "demo.effect" }
 
 func (e *echo) UnmarshalJSON(raw []byte) error { e.raw = append(e.raw, raw...); return nil }
@@ -143,12 +150,16 @@ func (d *demoKinds) snooze(ctx context.Context, c *claim[snooze]) (*runner.Outco
 // tx writes its rows in the commit that finishes the job. Jobs with odd IDs and jobs that roll back use a transaction. The others use a
 // statement that shares a commit with other jobs.
 func (d *demoKinds) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
-	if c.job.Args.MS > 0 {
-		if err := wait(ctx, time.Duration(c.job.Args.MS)*time.Millisecond); err != nil {
+	return d.write(ctx, c.job.ID(), c.job.Fence(), c.job.Args)
+}
+
+func (d *demoKinds) write(ctx context.Context, id, fence int64, args tx) (*runner.Outcome, error) {
+	if args.MS > 0 {
+		if err := wait(ctx, time.Duration(args.MS)*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
-	id, fence, args, done := c.job.ID(), c.job.Fence(), c.job.Args, runner.Done(map[string]int{"rows": c.job.Args.Rows})
+	done := runner.Done(map[string]int{"rows": args.Rows})
 	insert := `insert into ` + d.rows + ` (job_id, fence, n) select $1, $2, n from generate_series(1, $3::int) n`
 	if id%2 == 0 && !args.Rollback {
 		return done.Write(insert, id, fence, args.Rows), nil
@@ -162,6 +173,23 @@ func (d *demoKinds) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, erro
 		}
 		return nil
 	}), nil
+}
+
+func (d *demoKinds) batch(_ context.Context, jobs []*runner.Job[batch]) []runner.BatchResult {
+	if len(jobs) > 1 && slices.ContainsFunc(jobs, func(j *runner.Job[batch]) bool { return j.Args.Panic }) {
+		panic("panic of a batch on request")
+	}
+	one := reporting(d, func(ctx context.Context, c *claim[batch]) (*runner.Outcome, error) {
+		if c.job.Args.Panic {
+			panic("panic on request")
+		}
+		return d.write(ctx, c.job.ID(), c.job.Fence(), c.job.Args.tx)
+	})
+	results := make([]runner.BatchResult, len(jobs))
+	for i, j := range jobs {
+		results[i].Outcome, results[i].Err = one(j.Context(), j)
+	}
+	return results
 }
 
 func (d *demoKinds) effect(ctx context.Context, c *claim[effect]) (*runner.Outcome, error) {

@@ -32,11 +32,12 @@ func demoArgsOf(j *job.Job) (a demoArgs) {
 // DemoKinds returns the demo kinds in sorted order.
 func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
 
-// demoKinds lists the kinds that a pod handles unless it was started with a subset. Remote workers handle all of them except demo.tx.
+// demoKinds lists the kinds that a pod handles unless it was started with a subset. Remote workers handle all of them except demo.tx and demo.batch.
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
 	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.fanout": true, "demo.snooze": true, "demo.tx": true, "demo.effect": true,
+	"demo.batch": true,
 }
 
 // endless reports whether a job runs until it is cancelled or stopped.

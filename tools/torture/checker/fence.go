@@ -113,7 +113,7 @@ func (v *view) closedStaysClosed(b *podID, f *Finding) {
 	}
 }
 
-// rowsOnce checks the rows that demo.tx wrote in the transactions that ended its jobs.
+// rowsOnce checks the rows that demo.tx and demo.batch wrote in the transactions that ended their jobs.
 func rowsOnce(v *view, f *Finding) {
 	if v.run.Rows == nil {
 		return
@@ -123,7 +123,7 @@ func rowsOnce(v *view, f *Finding) {
 		rows[r.Job] = append(rows[r.Job], r)
 	}
 	for _, s := range v.ordered {
-		if s.job == nil || s.tampered || s.job.Kind != "demo.tx" {
+		if s.job == nil || s.tampered || s.job.Kind != "demo.tx" && s.job.Kind != "demo.batch" {
 			continue
 		}
 		want := 0
