@@ -268,15 +268,15 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	if next.Subject == nil {
 		next.Subject = &w.Subject
 	}
-	if _, heard, _ := f.Lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
-		lane, _, err := view.LaneFor(ctx, f.Commands, nil, s.Kind, "", w.Lane)
+	if _, heard := f.Lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
+		found, err := view.LaneFor(ctx, f.Commands, nil, s.Kind, "", w.Lane)
 		if err != nil {
 			return nil, err
 		}
-		next.Lane = lane
+		next.Lane = found.Lane
 	}
 	if s.Lane != "" {
-		if _, err := f.intake.LaneAsking(ctx, nil, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
+		if _, err := f.intake.LaneAsking(ctx, nil, next); errors.Is(err, job.ErrUnknownLane) {
 			f.Log.WarnContext(ctx, "the lane of a join was deleted: using the parent's lane", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
 			next.Lane = w.Lane
 		} else if err != nil {
