@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/routine"
@@ -214,10 +215,13 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	f.Waiters.Seen(w.ID)
 	switch ended.Next {
 	case store.PlacedPending:
-		f.WakeAll()
+		f.WakeDue() // after a lost reply, the step may be parked
+		f.WakePeers()
 		f.LinesChanged(e.Next.Lines()...) // after a lost reply, the step may wait in a line
 	case store.PlacedWaiting, store.PlacedKeyed:
 		f.LinesChanged(e.Next.Lines()...)
+	case store.PlacedParked: // its lane is still to be made
+		f.WakeAfter(time.Duration(e.Next.DelayMillis) * time.Millisecond)
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)

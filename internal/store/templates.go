@@ -19,7 +19,7 @@ func LimitValues(of string) string {
 func MakeLanes(lanes string) string {
 	return `made as (
 	insert into trapeze.lanes (name, ` + LaneSettings("") + `, template)
-	select w.lane, ` + LaneSettings("t.") + `, t.name from (` + lanes + `) w cross join lateral trapeze.lane_rules(w.lane) t
+	select w.lane, ` + LaneSettings("t.") + `, case when t.name = w.lane then t.template else t.name end from (` + lanes + `) w cross join lateral trapeze.lane_rules(w.lane) t
 	where t.name <> w.lane or t.idle_since is not null order by w.lane
 	on conflict (name) do update set idle_since = null
 	returning name, template
