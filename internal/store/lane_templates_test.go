@@ -106,6 +106,7 @@ func TestMadeLanesUnderRace(t *testing.T) {
 	for round := range 25 {
 		w.put(func(n *store.NewJob) { n.Lane, n.DelayMillis = "t/1", 1 }, func(n *store.NewJob) { n.Lane, n.DelayMillis = "t/2", 1 })
 		w.exec(`update trapeze.parked set run_after = now() - interval '1 second'`)
+		w.exec(`update trapeze.lanes set idle_since = now() - interval '1 hour' where template is not null`)
 		var all sync.WaitGroup
 		for range 2 {
 			all.Go(func() {
@@ -114,7 +115,7 @@ func TestMadeLanesUnderRace(t *testing.T) {
 				}
 			})
 			all.Go(func() {
-				if _, err := admin.FollowTemplates(w.ctx(), w.Store, 0); err != nil {
+				if _, err := admin.FollowTemplates(w.ctx(), w.Store, time.Minute); err != nil {
 					t.Error(err)
 				}
 			})
