@@ -28,6 +28,7 @@ type LaneUse struct {
 	Drained          bool       `json:"drained"`
 	Engine           string     `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
 	NextEngine       *string    `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
+	Template         *string    `json:"template"`    // template from which the lane was made and takes its settings; nil if it has its own
 	Kinds            []string   `json:"kinds"`       // kinds that use the lane by default
 	Running          int        `json:"running"`
 	Waiting          int        `json:"waiting"` // jobs that are due but not claimed

@@ -37,6 +37,7 @@ type Lane struct {
 	Drained          bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
 	Engine           string   `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
 	NextEngine       *string  `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
+	Template         *string  `json:"template"`    // template from which the lane was made and takes its settings; nil if it has its own
 	Kinds            []string `json:"kinds"`       // kinds that use the lane by default, sorted
 }
 
@@ -171,16 +172,33 @@ const (
 	MaxLaneAge   = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter
 )
 
-var validLane = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
+var (
+	validLane   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./-]{0,98}[A-Za-z0-9_./*-]?$`)
+	validEngine = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
+)
 
-// ValidateLaneName returns [ErrInvalidSetting] unless name is a valid name for a new lane: 1 to 100 letters, digits, dots, underscores or
-// minus signs, starting with a letter or digit.
+// ValidateLaneName returns [ErrInvalidSetting] unless name is a valid name for a new lane: 1 to 100 letters, digits, dots, slashes, underscores or
+// minus signs, starting with a letter or digit. A template's name also ends in an asterisk; see [IsLaneTemplate].
 func ValidateLaneName(name string) error {
 	if !validLane.MatchString(name) {
-		return fmt.Errorf("%w: lane %q: want 1 to 100 letters, digits, dots, underscores or minus signs", ErrInvalidSetting, name)
+		return fmt.Errorf("%w: lane %q: want 1 to 100 letters, digits, dots, slashes, underscores or minus signs; a template ends in *", ErrInvalidSetting, name)
 	}
 	return nil
 }
+
+// ValidateEngineName returns [ErrInvalidSetting] unless name is a valid name of an engine: 1 to 100 letters, digits, dots, underscores or minus signs,
+// starting with a letter or digit.
+func ValidateEngineName(name string) error {
+	if !validEngine.MatchString(name) {
+		return fmt.Errorf("%w: engine %q: want postgres, or the name of an engine that a pod serves", ErrInvalidSetting, name)
+	}
+	return nil
+}
+
+// IsLaneTemplate reports whether a lane's name, such as tenant/*, is that of a template. No job is in a template. A lane whose name begins with the part
+// before the asterisk is made when its first job becomes due, and deleted when it has been without due jobs for some minutes. Of several templates, the
+// one with the longest name applies. Until such a lane is changed itself, it has the settings of its template.
+func IsLaneTemplate(name string) bool { return strings.HasSuffix(name, "*") }
 
 // Validate reports all invalid settings at once, each as an [ErrInvalidSetting].
 func (c LaneChange) Validate() error {
@@ -190,8 +208,8 @@ func (c LaneChange) Validate() error {
 		c.StaleAfter.validate("stale_after_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 		c.MaxAge.validate("max_age_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 	}
-	if c.Engine != nil && (*c.Engine == "" || len(*c.Engine) > 100 || !validLane.MatchString(*c.Engine)) {
-		errs = append(errs, fmt.Errorf("%w: engine %q: want postgres, or the name of an engine that a pod serves", ErrInvalidSetting, *c.Engine))
+	if c.Engine != nil {
+		errs = append(errs, ValidateEngineName(*c.Engine))
 	}
 	if c.Kinds != nil {
 		seen := map[string]bool{}

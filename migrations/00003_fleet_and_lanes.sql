@@ -54,6 +54,10 @@ create table trapeze.cancel_requests (
 comment on table trapeze.cancel_requests is 'One row per claim that its pod is to cancel; the answer to the heartbeat of the pod lists it.';
 
 -- While a lane moves to another engine, heard has the leases of the pods that have not confirmed that they start no jobs in it.
+--
+-- A lane whose name ends in * is a template: no job is in it. A job that is submitted for a lane that does not exist, but matches a template, is parked as
+-- due. The promotion makes the lane with the template's settings. Maintenance deletes it when it has been without due jobs for a while. First it marks
+-- the lane as idle: pods then park the jobs that they submit to it, and a promotion removes the mark.
 create table trapeze.lanes (
     name              text primary key check (octet_length(name) between 1 and 100),
     slots_per_pod     integer check (slots_per_pod >= 0),         -- null: as many as the pod has
@@ -67,9 +71,25 @@ create table trapeze.lanes (
     four_eyes         boolean not null default false,             -- another person than the submitter must approve
     engine            text not null default 'postgres' check (octet_length(engine) between 1 and 100), -- which runs its jobs
     next_engine       text check (octet_length(next_engine) between 1 and 100), -- to which the lane is moving; null: it stays
-    heard             json
+    heard             json,
+    template          text check (template is null or template like '%*' and name not like '%*'), -- from which it was made and takes its settings; null: it has its own
+    idle_since        timestamptz check (idle_since is null or template is not null) -- when maintenance found no due jobs in it; null: it may have some
 );
-comment on table trapeze.lanes is 'One row per lane, with its settings.';
+comment on table trapeze.lanes is 'One row per lane or template of lanes, with its settings.';
+create index lane_templates on trapeze.lanes (name) where name like '%*';
+comment on index trapeze.lane_templates is 'Which templates are there?';
+
+-- The rules of a lane are its row or, if it does not exist, the row of the template with the longest prefix that it matches.
+-- +goose StatementBegin
+create function trapeze.lane_rules(lane text) returns setof trapeze.lanes language sql stable as $$
+    (select n.* from trapeze.lanes n where n.name = lane_rules.lane and lane_rules.lane not like '%*')
+    union all
+    (select t.* from trapeze.lanes t
+    where t.name like '%*' and starts_with(lane_rules.lane, left(t.name, -1)) and octet_length(lane_rules.lane) between octet_length(t.name) and 100
+        and lane_rules.lane ~ '^[A-Za-z0-9][A-Za-z0-9_./-]*$' and not exists (select from trapeze.lanes n where n.name = lane_rules.lane)
+    order by octet_length(t.name) desc limit 1)
+$$;
+-- +goose StatementEnd
 insert into trapeze.lanes (name) values ('default');
 
 create table trapeze.lane_kinds (
@@ -291,5 +311,6 @@ drop table trapeze.cluster;
 drop function trapeze.spare_job_id(), trapeze.move_single_job_ids(), trapeze.advance_job_ids(bigint), trapeze.settle_history(),
     trapeze.history(), trapeze.cluster_identity(), trapeze.timeline(), trapeze.applies_subscription();
 drop materialized view trapeze.feed_epoch;
+drop function trapeze.lane_rules(text);
 drop table trapeze.maintenance, trapeze.queue_state, trapeze.slot_grants, trapeze.limits, trapeze.lane_kinds, trapeze.lanes, trapeze.cancel_requests,
     trapeze.remote_workers, trapeze.pods;

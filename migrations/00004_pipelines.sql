@@ -107,7 +107,7 @@ join trapeze.job t on t.id = last.id;
 comment on view trapeze.pipeline is 'One row per pipeline, with the status of the last job of its spine.';
 
 -- Inserts a job that begins a pipeline, and wakes the listening pods. A job with a subject is parked as due: the transaction may stay open, and must not
--- hold the guard of the subject meanwhile. The pods that it wakes promote the job.
+-- hold the guard of the subject meanwhile. The pods that it wakes promote the job. The same holds for a job of a lane that is still to be made.
 -- +goose StatementBegin
 create function trapeze.insert_job(j trapeze.jobs, priority integer, run_at timestamptz, approval boolean, unique_while text, actor text,
         pipeline text, start_by timestamptz) returns void
@@ -123,7 +123,8 @@ begin
     if pipeline is not null then
         insert into trapeze.pipelines (id, name) values (j.id, pipeline) on conflict do nothing;
     end if;
-    if approval or run_at > now() or j.subject <> '' or j.key is not null then
+    if approval or run_at > now() or j.subject <> '' or j.key is not null
+        or not exists (select from trapeze.lanes n where n.name = j.lane and n.idle_since is null) then
         insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key, start_by)
         values (j.id, case when approval then 'approval' else 'scheduled' end, coalesce(run_at, now()), 1, priority, unique_while, j.lane, j.kind, j.subject, j.key, start_by);
     else
@@ -176,7 +177,7 @@ begin
     made.args := steps[1] -> 'args';
     made.subject := coalesce(steps[1] ->> 'subject', was.subject);
     made.lane := coalesce(
-        (select n.name from trapeze.lanes n where n.name = steps[1] ->> 'lane'),
+        (select steps[1] ->> 'lane' from trapeze.lane_rules(steps[1] ->> 'lane') n),
         (select k.lane from trapeze.lane_kinds k where k.kind = made.kind and coalesce(steps[1] ->> 'lane', '') = ''),
         new.lane);
     made.key := nullif(coalesce(steps[1] ->> 'key', was.key), '');
@@ -190,7 +191,7 @@ begin
         from unnest(steps[2:]) with ordinality as s(step, no));
     made.id := trapeze.single_job_id();
     perform trapeze.insert_job(made, coalesce((steps[1] ->> 'priority')::integer, new.priority), null,
-        exists (select from trapeze.lanes n where n.name = made.lane and n.requires_approval), null, 'system',
+        exists (select from trapeze.lane_rules(made.lane) n where n.requires_approval), null, 'system',
         case when made.planned is not null then '' end, null);
     new.event_no := new.event_no + 1;
     insert into trapeze.job_events (job, event_no, pod, from_state, to_state, event, fields)

@@ -43,7 +43,7 @@ begin
         raise exception 'invalid args: the args of %: %', kind, sqlerrm using errcode = 'TZ005';
     end;
     perform trapeze.check_nesting(kind, args);
-    if lane <> '' and not exists (select from trapeze.lanes n where n.name = check_job.lane) then
+    if lane <> '' and not exists (select from trapeze.lane_rules(check_job.lane)) then
         raise exception 'unknown lane: submit % to lane "%"', kind, lane using errcode = 'TZ002';
     end if;
     if octet_length(subject) > 500 then
@@ -170,7 +170,7 @@ begin
     j.unique_key := unique_key;
     j.traceparent := traceparent;
     j.planned := '[' || array_to_string(planned, ',') || ']';
-    approval := coalesce(needs_approval, false) or coalesce((select n.requires_approval from trapeze.lanes n where n.name = j.lane), false);
+    approval := coalesce(needs_approval, false) or coalesce((select n.requires_approval from trapeze.lane_rules(j.lane) n), false);
     holder := j.id;
     duplicate := false;
 

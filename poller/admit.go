@@ -141,18 +141,26 @@ func (p *Poller) Admitted(jobs []store.AdmittedJob) {
 	}
 }
 
-// announce wakes the other engines if this one cannot claim all the jobs that have just become pending. If it can, but other jobs take the slots
+// announce makes all pods read the lanes' settings if a lane of the jobs that have just become pending is new to this one. It wakes the other engines if
+// this one cannot claim all the jobs. If it can, but other jobs take the slots
 // first, its next claim leaves jobs behind, and then wakes all pods.
 func (p *Poller) announce(jobs []store.AdmittedJob) {
 	if len(jobs) == 0 {
 		return
 	}
-	elsewhere, n := p.Closing.Load() || !p.Lease.Trusted() || p.engine.RunsIsolated(), map[string]int{}
+	elsewhere, made, n := p.Closing.Load() || !p.Lease.Trusted() || p.engine.RunsIsolated(), false, map[string]int{}
 	for _, j := range jobs {
 		p.Marks.Admitted(j)
-		n[j.Lane]++
+		if n[j.Lane]++; n[j.Lane] == 1 {
+			_, known := p.Lanes.Lookup(j.Kind, j.Lane)
+			made = made || !known
+		}
 		elsewhere = elsewhere || !p.Handled[j.Kind]
 		p.Late.Add(j.Lane, j.Priority, j.ReadyAt)
+	}
+	if made {
+		p.engine.ReadSettings()
+		_ = p.Store.NotifySettings(context.Background(), p.Store.Pool()) // best effort: the other pods learn of the lanes from their next heartbeat
 	}
 	if elsewhere || !p.Lanes.Free(n) {
 		p.WakePeers()

@@ -33,6 +33,8 @@ type Engine interface {
 	FillSlots()
 	// AwaitEnds blocks, on a small pod and only for a moment, until the ends in flight have freed their slots.
 	AwaitEnds()
+	// ReadSettings requests an immediate heartbeat, which reads the lanes.
+	ReadSettings()
 	// RunsIsolated reports whether an isolated job is running.
 	RunsIsolated() bool
 	// AddKnown adds the claims that the engine is working on, including claims that a statement in flight may assign to it.

@@ -61,8 +61,8 @@ func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChang
 	if c.Lane == nil || *c.Lane == "" {
 		return nil
 	}
-	_, exists, err := view.LaneFor(ctx, p.Commands, nil, "", *c.Lane, job.DefaultLane)
-	if err == nil && !exists {
+	found, err := view.LaneFor(ctx, p.Commands, nil, "", *c.Lane, job.DefaultLane)
+	if err == nil && !found.Exists {
 		err = fmt.Errorf("%w: set schedule %q: lane %q", job.ErrUnknownLane, name, *c.Lane)
 	}
 	return p.DBError(err)

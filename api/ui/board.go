@@ -106,6 +106,8 @@ func (l lane) State() string {
 	switch {
 	case !l.Enabled:
 		return "disabled"
+	case l.IsTemplate():
+		return "template"
 	case l.NextEngine != nil:
 		return "moving to " + *l.NextEngine
 	case l.Drained:
@@ -113,6 +115,9 @@ func (l lane) State() string {
 	}
 	return "open"
 }
+
+// IsTemplate reports whether lanes are made from the lane.
+func (l lane) IsTemplate() bool { return job.IsLaneTemplate(l.Name) }
 
 // OfEngine returns the lane's engine, or an empty string for PostgreSQL.
 func (l lane) OfEngine() string {

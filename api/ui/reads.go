@@ -198,7 +198,9 @@ type formChoices struct {
 func (rd *reader) formChoices(r *http.Request) (c formChoices, err error) {
 	b, err := rd.readBoard(r)
 	for _, l := range b.Lanes {
-		c.Lanes = append(c.Lanes, l.Name)
+		if !l.IsTemplate() {
+			c.Lanes = append(c.Lanes, l.Name)
+		}
 	}
 	for _, p := range b.Pods {
 		if p.ClosedAt == nil {

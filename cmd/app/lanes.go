@@ -20,7 +20,8 @@ func newLanesCommand() *cobra.Command {
 		Use:   "lanes",
 		Short: "List lanes with their settings, running and waiting jobs",
 		Long: `List lanes. USED is the number of running jobs on all pods, LIMIT its maximum, WAITING the number of due jobs, OLDEST the age of
-the oldest of them. A kind belongs to the lane that lists it under KINDS, or else to the default lane.
+the oldest of them. A kind belongs to the lane that lists it under KINDS, or else to the default lane. A name that ends in * is a template: lanes
+whose names begin like it are made on first use, and deleted when they have been empty for some minutes.
 
 To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze drain.`,
 		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
@@ -37,6 +38,8 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 // laneState describes a lane's state and, if the lane starts no jobs, the reason.
 func laneState(l job.LaneUse) string {
 	switch {
+	case job.IsLaneTemplate(l.Name) && l.Enabled:
+		return "template"
 	case l.Frozen:
 		return "frozen"
 	case l.Paused:
@@ -51,6 +54,8 @@ func laneState(l job.LaneUse) string {
 		return "open, needs approval by another person" + laneEngine(l)
 	case l.RequiresApproval:
 		return "open, needs approval" + laneEngine(l)
+	case l.Template != nil:
+		return "open, from " + text.Printable(*l.Template)
 	}
 	return "open" + laneEngine(l)
 }
@@ -99,6 +104,9 @@ func newLaneSetCommand() *cobra.Command {
   enabled=B             false: no job starts
   kinds=A,B             the complete list of the lane's kinds; waiting jobs of added or removed kinds change lanes
 
+A name that ends in *, such as tenant/*, is a template. A lane whose name begins like it is made when a job for it becomes due, and deleted when it
+has had no due jobs for some minutes. It has the settings and limits of the template until you set its own.
+
 The value none removes a number, so that there is no limit or the pods' default applies. --dry-run shows the changes and the number of
 affected jobs.
 
@@ -106,6 +114,7 @@ affected jobs.
 until its running jobs have ended and all pods have confirmed. Then the lane moves, and its waiting jobs start there. The command waits for
 that, at most for --timeout; the move continues after that. To cancel a move, set the engine that the lane has now.`,
 		Example: `  trapeze lane set reports slots=3 kinds=report,export
+  trapeze lane set 'tenant/*' slots=2
   trapeze lane set video --engine temporal --timeout 1h
   trapeze lane set default max_age_s=48h slots=none --dry-run`,
 		Args: cobra.MinimumNArgs(1),

@@ -21,14 +21,13 @@ type Engine struct {
 	comparing routine.Signal // requests a comparison of the claims with the table
 	asked     chan []store.ClaimRequest
 	Following following
-	reread    routine.Signal // requests an immediate heartbeat after a change in the settings of lanes, pods or the queue
-	hurry     chan struct{}  // closed to cut a drain's grace period short
+	hurry     chan struct{} // closed to cut a drain's grace period short
 	hurried   sync.Once
 }
 
 // New returns an engine for an identity. The engine handles no kinds until Handle is called.
 func New(s identity.Services, o identity.Options, m member) *Engine {
-	i := &shared{Identity: identity.New(s, o), Member: m, Kinds: map[string]*Handler{}, Runs: newRuns()}
+	i := &shared{Identity: identity.New(s, o), Member: m, Kinds: map[string]*Handler{}, Runs: newRuns(), reread: routine.NewSignal()}
 	x := &executor{shared: i}
 	i.Poller = poller.New(i.Identity, m, x)
 	x.workers = NewWorkerPool(x.runClaim)
@@ -39,6 +38,6 @@ func New(s identity.Services, o identity.Options, m member) *Engine {
 	x.fanOuts = &fanOuts{shared: i, intake: x.intake, Unsettled: unsettled{some: routine.NewSignal()}}
 	return &Engine{
 		shared: i, submitter: x.intake, executor: x, fanOuts: x.fanOuts, asked: make(chan []store.ClaimRequest, 1),
-		reread: routine.NewSignal(), hurry: make(chan struct{}), comparing: routine.NewSignal(),
+		hurry: make(chan struct{}), comparing: routine.NewSignal(),
 	}
 }

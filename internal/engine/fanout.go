@@ -105,7 +105,7 @@ func (x *executor) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait t
 		if err := x.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))
 		}
-		if err := x.checkLane(run, w.Kind, w.Lane); err != nil {
+		if err := x.checkLane(run, w); err != nil {
 			return fail(fmt.Errorf("child %s: %w", w.Kind, err))
 		}
 		n := x.intake.follow(w, from)
@@ -127,7 +127,7 @@ func (x *executor) planAfter(run *Run, planned work.Plan, o *work.Outcome) (json
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	for _, s := range join {
-		if err := x.checkLane(run, s.Kind, s.Lane); err != nil {
+		if err := x.checkLane(run, &work.Submission{Kind: s.Kind, Lane: s.Lane}); err != nil {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/routine"
@@ -214,10 +215,13 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	f.Waiters.Seen(w.ID)
 	switch ended.Next {
 	case store.PlacedPending:
-		f.WakeAll()
+		f.WakeDue() // after a lost reply, the step may be parked
+		f.WakePeers()
 		f.LinesChanged(e.Next.Lines()...) // after a lost reply, the step may wait in a line
 	case store.PlacedWaiting, store.PlacedKeyed:
 		f.LinesChanged(e.Next.Lines()...)
+	case store.PlacedParked: // its lane is still to be made
+		f.WakeAfter(time.Duration(e.Next.DelayMillis) * time.Millisecond)
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)
@@ -268,15 +272,15 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	if next.Subject == nil {
 		next.Subject = &w.Subject
 	}
-	if _, heard, _ := f.Lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
-		lane, _, err := view.LaneFor(ctx, f.Commands, nil, s.Kind, "", w.Lane)
+	if _, heard := f.Lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
+		found, err := view.LaneFor(ctx, f.Commands, nil, s.Kind, "", w.Lane)
 		if err != nil {
 			return nil, err
 		}
-		next.Lane = lane
+		next.Lane = found.Lane
 	}
 	if s.Lane != "" {
-		if _, err := f.intake.LaneAsking(ctx, nil, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
+		if _, err := f.intake.LaneAsking(ctx, nil, next); errors.Is(err, job.ErrUnknownLane) {
 			f.Log.WarnContext(ctx, "the lane of a join was deleted: using the parent's lane", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
 			next.Lane = w.Lane
 		} else if err != nil {

@@ -56,7 +56,7 @@ func (x *executor) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) {
 	if w.Subject == nil {
 		w.Subject = &c.Subject
 	}
-	if err := x.checkLane(run, w.Kind, w.Lane); err != nil {
+	if err := x.checkLane(run, w); err != nil {
 		return nil, fmt.Errorf("next step: %w", err)
 	}
 	if err := w.EncodePlan(); err != nil {
@@ -70,13 +70,13 @@ func (x *executor) nextStep(run *Run, o *work.Outcome) (*store.NewJob, error) {
 	return &n, nil
 }
 
-// checkLane returns an error if a step names a lane that does not exist.
-func (x *executor) checkLane(run *Run, kind, lane string) error {
-	if lane == "" {
+// checkLane returns an error if a step names a lane that does not exist, and delays a step whose lane is still to be made.
+func (x *executor) checkLane(run *Run, w *work.Submission) error {
+	if w.Lane == "" {
 		return nil
 	}
 	return x.persist(run, func(ctx context.Context) error {
-		_, err := x.intake.LaneAsking(ctx, nil, kind, lane)
+		_, err := x.intake.LaneAsking(ctx, nil, w)
 		return err
 	}, nil)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/identity"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
@@ -19,6 +20,7 @@ type shared struct {
 	Member member
 	Kinds  map[string]*Handler // all known kinds, which next steps may have
 	Runs   *runs
+	reread routine.Signal // requests an immediate heartbeat after a change in the settings of lanes, pods or the queue
 }
 
 // member is implemented by the identity that an engine works for.

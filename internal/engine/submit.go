@@ -163,41 +163,47 @@ func (sub *submitter) laneFor(ctx context.Context, tx pgx.Tx, w *work.Submission
 		if s.Lane == "" {
 			continue
 		}
-		if _, err := sub.LaneAsking(ctx, tx, s.Kind, s.Lane); err != nil {
+		if _, _, err := sub.laneAsking(ctx, tx, s.Kind, s.Lane); err != nil {
 			return "", err
 		}
 	}
-	return sub.LaneAsking(ctx, tx, w.Kind, w.Lane)
+	return sub.LaneAsking(ctx, tx, w)
 }
 
-// LaneAsking returns a submission's lane: the named lane, which must exist, or its kind's lane if no lane is named. If the latest heartbeat did
-// not report the lane, it reads the database, in the caller's transaction unless tx is nil.
-func (sub *submitter) LaneAsking(ctx context.Context, tx pgx.Tx, kind, named string) (string, error) {
-	if lane, known, exists := sub.Lanes.Lookup(kind, named); known {
-		if !exists {
-			return "", fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
-		}
-		return lane, nil
+// LaneAsking returns a submission's lane: the named lane, which must exist or match a template, or its kind's lane if no lane is named. It delays a
+// job whose lane is still to be made, or may be deleted soon, by a moment: the promotion of the job makes its lane. If the latest heartbeat did not
+// report the lane, it reads the database, in the caller's transaction unless tx is nil.
+func (sub *submitter) LaneAsking(ctx context.Context, tx pgx.Tx, w *work.Submission) (string, error) {
+	lane, ready, err := sub.laneAsking(ctx, tx, w.Kind, w.Lane)
+	if err == nil && !ready {
+		w.Delay = max(w.Delay, time.Millisecond)
 	}
-	lane, exists, err := view.LaneFor(ctx, sub.Commands, tx, kind, named, job.DefaultLane)
+	return lane, err
+}
+
+func (sub *submitter) laneAsking(ctx context.Context, tx pgx.Tx, kind, named string) (lane string, ready bool, err error) {
+	if lane, known := sub.Lanes.Lookup(kind, named); known {
+		return lane, true, nil
+	}
+	found, err := view.LaneFor(ctx, sub.Commands, tx, kind, named, job.DefaultLane)
 	if err != nil {
-		return "", sub.DBError(err)
+		return "", false, sub.DBError(err)
 	}
-	if !exists {
-		return "", fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
+	if !found.Exists {
+		return "", false, fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
 	}
 	if named != "" {
-		return named, nil
+		return named, found.Ready, nil
 	}
-	if declared := sub.Opts.DeclaredLanes[kind]; lane == job.DefaultLane && declared != "" && declared != lane {
-		if _, exists, err := view.LaneFor(ctx, sub.Commands, tx, kind, declared, job.DefaultLane); err != nil {
-			return "", sub.DBError(err)
-		} else if !exists {
-			return "", fmt.Errorf("%w: Options.Lanes declares lane %q for kind %s, but the database does not have it yet: "+
+	if declared := sub.Opts.DeclaredLanes[kind]; found.Lane == job.DefaultLane && declared != "" && declared != found.Lane {
+		if of, err := view.LaneFor(ctx, sub.Commands, tx, kind, declared, job.DefaultLane); err != nil {
+			return "", false, sub.DBError(err)
+		} else if !of.Exists {
+			return "", false, fmt.Errorf("%w: Options.Lanes declares lane %q for kind %s, but the database does not have it yet: "+
 				"call migrate.Up with these options, or Run, before the first submission", job.ErrUnknownLane, declared, kind)
 		}
 	}
-	return lane, nil
+	return found.Lane, true, nil
 }
 
 // submitNew submits a job without keys, and starts it on insert if possible.

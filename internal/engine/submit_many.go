@@ -29,15 +29,19 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	sub.WakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond) // the same for all jobs; with COPY, jobs with a subject are parked as due
 	var lines []store.Line
+	delays := map[int64]bool{} // the same for all jobs, or a moment if the job's lane is still to be made
 	for _, n := range rows {
+		delays[n.DelayMillis] = true
 		switch entered.Places[n.ID] {
 		case store.PlacedWaiting, store.PlacedKeyed:
 			lines = append(lines, n.Lines()...)
 		case "": // inserted with COPY
 			lines = append(lines, store.Lines("", "", n.Key)...)
 		}
+	}
+	for delay := range delays {
+		sub.WakeAfter(time.Duration(delay) * time.Millisecond) // with COPY, jobs with a subject are parked as due
 	}
 	sub.LinesChanged(lines...)
 	return idsOf(rows), nil
@@ -93,7 +97,7 @@ func (sub *submitter) newRows(ctx context.Context, tx pgx.Tx, list []*work.Submi
 	if err != nil {
 		return nil, err
 	}
-	lanes := map[[2]string]string{} // by kind and requested lane
+	lanes := map[[2]string]*store.NewJob{} // the first job by kind and requested lane
 	for i, w := range list {
 		if err := sub.CheckSubmission(w); err != nil {
 			return nil, err
@@ -103,14 +107,18 @@ func (sub *submitter) newRows(ctx context.Context, tx pgx.Tx, list []*work.Submi
 		}
 		// The steps of a chain may name different lanes, so the cached lane is not enough for a job with a chain.
 		key := [2]string{w.Kind, w.Lane}
-		lane, known := lanes[key]
-		if !known || len(w.Planned) > 0 {
-			if lane, err = sub.laneFor(ctx, tx, w); err != nil {
-				return nil, err
-			}
-			lanes[key] = lane
+		first := lanes[key]
+		if first != nil && len(w.Planned) == 0 {
+			rows[i] = w.First(ids[i], first.Lane)
+			rows[i].DelayMillis = max(rows[i].DelayMillis, first.DelayMillis)
+			continue
+		}
+		lane, err := sub.laneFor(ctx, tx, w)
+		if err != nil {
+			return nil, err
 		}
 		rows[i] = w.First(ids[i], lane)
+		lanes[key] = &rows[i]
 	}
 	return rows, nil
 }

@@ -109,13 +109,25 @@ func (m *Maintenance) keepStranded(ctx context.Context) {
 }
 
 func (m *Maintenance) moveStranded(ctx context.Context) (int, error) {
-	n, err := admin.MoveStranded(ctx, m.o.Store)
+	n, made, err := admin.MoveStranded(ctx, m.o.Store)
 	if n > 0 {
 		m.o.Log.WarnContext(ctx, "moved jobs of a lane that does not exist", "jobs", n, telemetry.Pod, m.o.Pod)
 		m.o.Wake()
 		m.o.WakePeers()
 	}
-	return n, err
+	if made > 0 { // they were deleted while a transaction with their jobs was open
+		_ = m.o.Store.NotifySettings(ctx, m.o.Store.Pool()) // best effort: makes the pods send a heartbeat now
+	}
+	return n + made, err
+}
+
+// keepLanes is how long a lane that was made from a template is kept after maintenance has found it without due jobs. A pod that has not read the mark by
+// then has lost its lease.
+const keepLanes = 5 * time.Minute
+
+// followTemplates deletes idle lanes that were made from a template, and corrects those that differ from their template.
+func (m *Maintenance) followTemplates(ctx context.Context) (int, error) {
+	return admin.FollowTemplates(ctx, m.o.Store, keepLanes)
 }
 
 const (

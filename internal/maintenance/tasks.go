@@ -53,6 +53,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 			})
 		}},
 		{"stranded", time.Minute, m.moveStranded},
+		{"lanes", time.Minute, m.followTemplates},
 		{"engines", time.Minute, m.moveLanes},
 		{"reconcile", time.Minute, m.reconcile},
 		{"pipelines", 10 * time.Minute, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},

@@ -39,7 +39,7 @@ func (e *laneEngines) names() (names []string) {
 // UseEngine registers an engine. A pod lists its engines in its row when it starts.
 func (p *Pod) UseEngine(e job.LaneEngine) error {
 	name := e.Name()
-	if name == job.EnginePostgreSQL || job.ValidateLaneName(name) != nil {
+	if name == job.EnginePostgreSQL || job.ValidateEngineName(name) != nil {
 		return fmt.Errorf("%w: engine %q: want 1 to 100 letters, digits, dots, underscores or minus signs, and not postgres", job.ErrInvalidSetting, name)
 	}
 	p.laneEngines.mu.Lock()

@@ -89,7 +89,7 @@ func (p *Pod) checkInDatabase(ctx context.Context, s *store.Store, findings []do
 	lanes, err := view.Lanes(ctx, s)
 	for _, l := range lanes {
 		for _, kind := range p.HandledKinds {
-			if lane, _, _ := p.Lanes.Lookup(kind, ""); l.Engine != job.EnginePostgreSQL && lane == l.Name && p.Kinds[kind].InDatabase {
+			if lane, _ := p.Lanes.Lookup(kind, ""); l.Engine != job.EnginePostgreSQL && lane == l.Name && p.Kinds[kind].InDatabase {
 				findings = append(findings, doctor.Finding{Check: l.Engine, Status: doctor.Warning,
 					Says: fmt.Sprintf("jobs of kind %s fail in lane %s, because its handler is registered with InDatabase", kind, lane),
 					Do:   "move the kind to a lane with the engine postgres"})

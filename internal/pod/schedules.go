@@ -56,7 +56,7 @@ func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 	if err != nil {
 		return nil, err, nil
 	}
-	w.Lane, err = p.LaneAsking(ctx, tx, w.Kind, w.Lane)
+	w.Lane, err = p.LaneAsking(ctx, tx, w)
 	if errors.Is(err, job.ErrUnknownLane) {
 		return nil, err, nil
 	}

@@ -46,6 +46,8 @@ type lane struct {
 	slots *int // across all pods
 	open  bool
 	rated bool // each start needs a start of the lane's rate, so jobs start only by claims
+	made  bool // from a template
+	idle  bool // may be deleted soon
 	used  int
 	grant grant // granted slots, if slots is set
 
@@ -76,12 +78,15 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
 		poll = poll || open && !entry.open || entry.rated != reported.Rated || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
 		entry.open, entry.rated, entry.limit, entry.slots = open, reported.Rated, reported.SlotsPerPod, reported.Slots
+		entry.made, entry.idle = reported.Made, reported.Idle
 		poll = entry.grant.next(event{kind: beaten, beat: reported}, entry.used) || poll
 		l.order = append(l.order, reported.Name)
 	}
 	for name, entry := range l.byName {
 		if !seen[name] {
-			entry.open, l.lost = false, time.Now()
+			if entry.open = false; !entry.made {
+				l.lost = time.Now()
+			}
 			if entry.used == 0 {
 				delete(l.byName, name)
 			}
@@ -247,19 +252,20 @@ func (l *Lanes) Names() []string {
 }
 
 // Lookup returns a submission's lane according to the latest heartbeat: the named lane or, if no lane is named, the kind's lane. Before the
-// first heartbeat, known is false.
-func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
+// first heartbeat, and if the heartbeat did not report the named lane or reported it as idle, known is false.
+func (l *Lanes) Lookup(kind, named string) (lane string, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case !l.known:
-		return "", false, false
+		return "", false
 	case named != "":
-		return named, l.byName[named] != nil, true
+		entry := l.byName[named]
+		return named, entry != nil && !entry.idle
 	case l.kinds[kind] != "":
-		return l.kinds[kind], true, true
+		return l.kinds[kind], true
 	}
-	return job.DefaultLane, true, true
+	return job.DefaultLane, true
 }
 
 // LaneOfStep returns a next step's lane: the named lane, its kind's lane, or its parent's lane.
@@ -275,7 +281,8 @@ func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	return parents
 }
 
-// LostOne reports whether, within the given time, a heartbeat reported that a lane was deleted, or a deleted lane still had running jobs.
+// LostOne reports whether, within the given time, a heartbeat reported that a lane was deleted, or a deleted lane still had running jobs. Lanes that were
+// made from a template do not count: they are deleted all the time.
 func (l *Lanes) LostOne(lately time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,11 +34,10 @@ var (
 	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
-// enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because
-// this process's copy of the lane may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
+// enqueueInput is the CTE of new jobs for [placeParts]. Plan: as for needsApproval.
 var enqueueInput = `input_jobs as (
 	select w.*, false as handed, null::int as lane_place, null::int as kind_place, (-w.priority)::smallint as ahead, @pod::uuid as pod,
-		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
+		` + needsApproval + ` as approval
 	from unnest(` + newJobs.params() + `) as w(` + newJobs.each("%[2]s") + `)`
 
 // Enqueued is the result of inserting jobs.

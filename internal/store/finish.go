@@ -144,7 +144,7 @@ var endings = columns[*Ending]{"", []columnOf[*Ending]{
 var (
 	nextReturned = list(`, case when not l.cancel_requested and e.new_id <> 0 then e.new_id end as next`, newJobs.each("e.%[1]s%[2]s", "parent_id"))
 	nextInput    = `input_jobs as (
-	select w.*, ` + stepNeedsApproval + ` as approval
+	select w.*, ` + needsApproval + ` as approval
 	from (select w.*, case when w.lane_place is not null then w.had_kind_place end as kind_place
 		from (select w.*, case when w.had_lane_place is not null and (` + keepsPlaces + `) then w.had_lane_place end as lane_place from (select id as parent_id, ` + newJobs.each("%[1]s%[2]s as %[2]s", "parent_id") + `,
 			new_subject <> '' and new_kind = kind and new_subject = subject as handed,

@@ -61,6 +61,8 @@ type Lane struct {
 	Over        bool   `json:"over"`          // all pods together hold more slots than the lane has
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"` // by an operator, or because another engine runs the lane's jobs
+	Made        bool   `json:"made"`    // from a template
+	Idle        bool   `json:"idle"`    // may be deleted soon: jobs that are submitted to it are parked as due
 
 	StaleAfterS *int `json:"stale_after_s"` // nil means the pod's setting; 0 for no limit
 }
@@ -142,8 +144,8 @@ const (
 				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
 				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
-			'stale_after_s', n.stale_after_s, 'rated', exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.next_start > now()))) order by n.name)
-		from trapeze.lanes n), '[]')::text,
+			'stale_after_s', n.stale_after_s, 'made', n.template is not null, 'idle', n.idle_since is not null, 'rated', exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.next_start > now()))) order by n.name)
+		from trapeze.lanes n where n.name not like '%*'), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.
 	beatCancels = `

@@ -60,13 +60,13 @@ func TestMoveStrandedJobs(t *testing.T) {
 	w.exec(`insert into trapeze.lane_kinds values ('k', 'careful')`)
 	in := func(lane string) func(*store.NewJob) { return func(n *store.NewJob) { n.Lane = lane } }
 	ids := w.put(in("gone"), in("lost"), in("default"), in("gone"))
-	n, err := admin.MoveStranded(w.ctx(), w.Store)
+	n, _, err := admin.MoveStranded(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(n, 3)
 	for i, lane := range []string{"careful", "careful", "default", "careful"} {
 		w.is.Equal(w.at(ids[i]).Lane, lane)
 	}
-	n, err = admin.MoveStranded(w.ctx(), w.Store)
+	n, _, err = admin.MoveStranded(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 }
@@ -87,7 +87,7 @@ func TestMoveStrandedParkedJobs(t *testing.T) {
 		}
 		_, _, err := w.Promote(w.ctx(), 10)
 		w.is.NoErr(err)
-		n, err := admin.MoveStranded(w.ctx(), w.Store)
+		n, _, err := admin.MoveStranded(w.ctx(), w.Store)
 		w.is.NoErr(err)
 		w.is.Equal(n, 1)
 		w.is.Equal(w.at(id).Lane, "default")

@@ -180,9 +180,10 @@ const (
 				and (-l.priority) <= least((@to_ranks::int[])[i], w.ahead) and l.state = 'pending' limit 1) l`
 )
 
-// stepNeedsApproval is true if the step in row w needs approval. It reads the lane's current row, because this process's copy may be
-// outdated. Plan: one probe of lanes_pkey for a step that enters another lane.
-const stepNeedsApproval = `coalesce(w.needs_approval, (select a.requires_approval from trapeze.lanes a where a.name = w.lane), false)`
+// needsApproval is true if the job in row w needs approval. It reads the lane's current row, because this process's copy may be outdated, or the template
+// of a lane that is still to be made. Plan: one probe of lanes_pkey for each job that is not exempt; lane_templates if the lane does not exist.
+const needsApproval = `coalesce(w.needs_approval, (select a.requires_approval from trapeze.lanes a where a.name = w.lane),
+		(select a.requires_approval from trapeze.lane_rules(w.lane) a), false)`
 
 // newJobs are the columns of new jobs.
 var newJobs = columns[*NewJob]{"new_", []columnOf[*NewJob]{

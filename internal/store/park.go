@@ -75,13 +75,14 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 // their position even if they are promoted late. A job with a key stays parked until it gets a place. An ordered job
 // may already hold its subject. A job whose subject is taken, or has a parked job that comes first, stays parked with the reason
 // subject; its row is replaced, so that an admission that has skipped the locked row finds the new one. Plan: Index Scan on
-// parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of subjects_one_guard and parked_for_subject.
+// parked_for_promotion that stops at the limit; for jobs with a subject, one probe each of subjects_one_guard and parked_for_subject; one of lanes_pkey
+// for each lane, and of lane_templates for each lane to be made.
 var promoteSQL = newStatement(`
 with due as materialized (
-	select p.id, p.kind, p.subject, p.key, p.priority, p.run_after from trapeze.parked p
+	select p.id, p.kind, p.subject, p.key, p.priority, p.run_after, p.lane from trapeze.parked p
 	where p.why in ('scheduled', 'retry', 'snooze') and p.run_after <= now()
 	order by p.run_after, p.id limit @limit for update skip locked
-), may as materialized (
+), `, MakeLanes("select distinct d.lane from due d"), `, may as materialized (
 	select w.*, w.key is null and (w.subject = '' or w.holds or `, guardFree, ` and
 		`, noneWaits("((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), `) as free
 	from (select d.*, `, holdsGuard("d"), ` as holds from due d offset 0) w

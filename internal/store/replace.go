@@ -41,7 +41,7 @@ with place as materialized (
 ), waits as materialized (
 	select p.why, j.submitter = @submitter as same_submitter, j.subject = @subject and j.key is not distinct from @key as same_line,
 		j.planned is null or @planned::text is not null as same_steps,
-		coalesce(@needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = p.lane), false) or p.why = 'approval' as asks
+		coalesce(@needs_approval, (select n.requires_approval from trapeze.lane_rules(p.lane) n), false) or p.why = 'approval' as asks
 	from place p join trapeze.jobs j on j.id = @holder where p.unique_while = 'pending' limit 1
 ), replaced as (
 	update trapeze.jobs j set args = @args::text::json, planned = @planned::text::json, traceparent = @traceparent, replaced = coalesce(j.replaced, 0) + 1
@@ -127,7 +127,9 @@ func TakeKey(ctx context.Context, s *Store, db DB, n *NewJob) (holder int64, r R
 	for range 100 {
 		holder, err = ReserveKey(ctx, s, db, n.Kind, *n.UniqueKey, n.ID)
 		if err == nil && holder == n.ID && n.ThrottleMillis > 0 {
-			n.DelayMillis, err = throttled(ctx, s, db, n)
+			var wait int64
+			wait, err = throttled(ctx, s, db, n)
+			n.DelayMillis = max(n.DelayMillis, wait)
 		}
 		if err != nil || holder == n.ID || !n.Replace {
 			return holder, r, err

@@ -88,7 +88,7 @@ select coalesce((select place from placed), ''), (select c.id from counted c whe
 
 // waitingInput selects the next step of the finished job, if it has one, for [placeParts]. Plan: as for nextInput.
 var waitingInput = `input_jobs as (
-	select w.*, false as handed, null::int as lane_place, null::int as kind_place, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
+	select w.*, false as handed, null::int as lane_place, null::int as kind_place, ` + needsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
 	from unnest(` + newJobs.params() + `) as w(` + newJobs.each("%[2]s") + `)
 	where exists (select from gone)
 )`

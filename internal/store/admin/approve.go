@@ -106,12 +106,11 @@ func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int)
 }
 
 // asksApprovalSQL reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval, and whether the
-// approver must not be the submitter. Plan: one pass over lanes, which is small; lane_kinds_pkey.
+// approver must not be the submitter. Plan: lane_kinds_pkey, lanes_pkey; lane_templates for a lane that does not exist.
 const asksApprovalSQL = `
 select count(*) > 0, coalesce(bool_or(n.four_eyes), false)
-from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or exists (
-	select from unnest($2::text[]) as w(kind) left join trapeze.lane_kinds k on k.kind = w.kind
-	where coalesce(k.lane, 'default') = n.name))`
+from (select unnest($1::text[]) union select coalesce(k.lane, 'default') from unnest($2::text[]) as w(kind) left join trapeze.lane_kinds k on k.kind = w.kind) as w(lane)
+cross join lateral trapeze.lane_rules(w.lane) n where n.requires_approval`
 
 // Asks describes the approval that a set of lanes requires.
 type Asks struct {

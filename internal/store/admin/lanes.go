@@ -21,12 +21,13 @@ const (
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
 	// lockLaneSQL reads a lane's settings and locks them until the transaction ends. Plan: primary key lookup.
 	lockLaneSQL = `
-select n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine,
+select n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
 from trapeze.lanes n where n.name = $1 for update of n`
-	// setLaneSQL changes a lane's settings. The caller has locked its row. Plan: primary key lookup; HOT update.
+	// setLaneSQL changes a lane's settings. A lane that was made from a template no longer takes them from it. The caller has locked its row. Plan: primary
+	// key lookup; HOT update.
 	setLaneSQL = `
-update trapeze.lanes set slots = $2, slots_per_pod = $3, stale_after_s = $4, max_age_s = $5,
+update trapeze.lanes set template = null, idle_since = null, slots = $2, slots_per_pod = $3, stale_after_s = $4, max_age_s = $5,
 	requires_approval = $6, four_eyes = $7, enabled = $8, next_engine = $9, heard = case when next_engine is not distinct from $9 then heard end
 where name = $1`
 	// engineServedSQL reports whether an open pod serves an engine. Plan: one pass over pods, which is small.
@@ -69,6 +70,10 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 		return done, nil, err
 	}
 	after := c.Apply(before)
+	if job.IsLaneTemplate(name) && (after.NextEngine != nil || len(after.Kinds) > 0) {
+		return done, nil, fmt.Errorf("%w: a template has no engine and no kinds: set those of a lane", job.ErrInvalidSetting)
+	}
+	after.Template = nil
 	if after.FourEyes && !after.RequiresApproval {
 		return done, nil, fmt.Errorf("%w: four_eyes of a lane whose jobs need no approval: set requires_approval too", job.ErrInvalidSetting)
 	}
@@ -81,6 +86,9 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	}
 	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.StaleAfter, after.MaxAge,
 		after.RequiresApproval, after.FourEyes, after.Enabled, after.NextEngine); err != nil {
+		return done, nil, err
+	}
+	if err := followTemplate(ctx, s, tx, name); err != nil {
 		return done, nil, err
 	}
 	if c.Kinds != nil {
@@ -253,6 +261,9 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	if name == job.DefaultLane {
 		return done, fmt.Errorf("%w: lane %q cannot be deleted", job.ErrInvalidSetting, name)
 	}
+	if job.IsLaneTemplate(to) {
+		return done, fmt.Errorf("%w: lane %q is a template: move the jobs to another lane", job.ErrInvalidSetting, to)
+	}
 	if name == to {
 		return done, fmt.Errorf("%w: move the jobs of lane %q to another lane", job.ErrInvalidSetting, name)
 	}
@@ -332,21 +343,29 @@ where n.lane <> '' and not exists (select from trapeze.lanes a where a.name = n.
 	and (exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')
 		or exists (select from trapeze.parked p where p.lane = n.lane and p.why in ('subject', 'key')))`
 
-// MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. Several pods can
-// safely call it concurrently.
-func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
+// makeLanesSQL makes those of the given lanes that match a template. Plan: as for [store.MakeLanes].
+var makeLanesSQL = `with ` + store.MakeLanes(`select w.lane from unnest($1::text[]) as w(lane)`) + ` select name from made`
+
+// MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. It makes the lanes that match a
+// template instead, and returns how many it made. Several pods can safely call it concurrently.
+func MoveStranded(ctx context.Context, s *store.Store) (total, made int, err error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
-	if err != nil {
-		return 0, fmt.Errorf("find jobs of lanes that do not exist: %w", err)
+	var templated []string
+	if err == nil && len(lanes) > 0 {
+		templated, err = store.Rows(ctx, s, pgx.RowTo[string], makeLanesSQL, lanes)
 	}
-	for _, lane := range lanes {
+	if err != nil {
+		return 0, 0, fmt.Errorf("find jobs of lanes that do not exist: %w", err)
+	}
+	made = len(templated)
+	for _, lane := range without(lanes, templated) {
 		moved, _, err := Move(ctx, s, Moving{From: lane}, "system")
 		total += moved
 		if err != nil {
-			return total, err
+			return total, made, err
 		}
 	}
-	return total, nil
+	return total, made, nil
 }
 
 const (
@@ -451,15 +470,17 @@ type laneEngine struct {
 const (
 	// hasLaneSQL reports whether a lane exists. It runs first, so that a role without the insert privilege can start if nothing is missing.
 	// Plan: primary key lookup.
-	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1)`
+	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1 and template is null)`
 	// keepsDefaultSQL reports whether the lane default has been changed since the migrations created it. Plan: as for bootDefaultSQL.
 	keepsDefaultSQL = `select not exists (select from trapeze.lanes l where l.name = $1 and ` + untouched + `)`
 	// untouched holds for the lane default until an operator or a declaration changes it.
 	untouched = `l.slots is null and l.slots_per_pod is null and not exists (select from trapeze.audit a where a.target = 'lane default')`
 	// bootDefaultSQL sets the limits of the lane default if it is untouched. Plan: primary key lookup; audit_of_target.
 	bootDefaultSQL = `update trapeze.lanes l set slots = $2, slots_per_pod = $3 where l.name = $1 and ` + untouched
-	// bootLaneSQL creates a lane unless its name is taken. Plan: one insert.
-	bootLaneSQL = `insert into trapeze.lanes (name, slots, slots_per_pod) values ($1, $2, $3) on conflict (name) do nothing`
+	// bootLaneSQL creates a lane unless its name is taken. A lane that was made from a template takes the declared limits. Plan: one insert.
+	bootLaneSQL = `
+insert into trapeze.lanes as l (name, slots, slots_per_pod) values ($1, $2, $3)
+on conflict (name) do update set slots = excluded.slots, slots_per_pod = excluded.slots_per_pod, template = null, idle_since = null where l.template is not null`
 	// bootKindsSQL assigns kinds that have no lane to a new lane. Plan: primary key lookup.
 	bootKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k

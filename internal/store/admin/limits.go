@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,6 +23,8 @@ insert into trapeze.limits as x (scope, name, key) values ($1, $2, $3) on confli
 returning ` + limitColumns
 	// setLimitSQL changes a limit. The caller has locked its row. Plan: primary key lookup.
 	setLimitSQL = `update trapeze.limits set slots = $4, weight = $5, rate = $6, per = $7::bigint * interval '1 second', burst = $8 where scope = $1 and name = $2 and key = $3`
+	// ownLimitsSQL makes a lane keep its settings and limits when its template changes. Plan: primary key lookup.
+	ownLimitsSQL = `update trapeze.lanes set template = null, idle_since = null where name = $1 and template is not null`
 	// deleteLimitSQL deletes a limit. Plan: primary key lookup.
 	deleteLimitSQL = `delete from trapeze.limits where scope = $1 and name = $2 and key = $3`
 )
@@ -49,6 +52,11 @@ func setLimitIn(ctx context.Context, s *store.Store, tx pgx.Tx, c job.KeyLimitCh
 			return done, err
 		}
 	}
+	if c.Scope == job.LaneScope {
+		if _, err := tx.Exec(ctx, s.In(ownLimitsSQL), c.Name); err != nil {
+			return done, err
+		}
+	}
 	before, err := store.QueryOne[job.KeyLimit](ctx, s, tx, nil, openLimitSQL, c.Scope, c.Name, c.Key)
 	if err != nil {
 		return done, err
@@ -63,6 +71,9 @@ func setLimitIn(ctx context.Context, s *store.Store, tx pgx.Tx, c job.KeyLimitCh
 		_, err = tx.Exec(ctx, s.In(setLimitSQL), c.Scope, c.Name, c.Key, after.Slots, after.Weight, after.Rate, after.Per, after.Burst)
 	} else {
 		_, err = tx.Exec(ctx, s.In(deleteLimitSQL), c.Scope, c.Name, c.Key)
+	}
+	if err == nil && c.Scope == job.LaneScope {
+		err = followTemplate(ctx, s, tx, c.Name)
 	}
 	if err != nil || len(done.Changed) == 0 {
 		return done, err
@@ -90,7 +101,8 @@ func Limits(ctx context.Context, s *store.Store, f job.KeyLimitFilter, after job
 func holdExcess(column, limit, page string) string {
 	return `
 with page as materialized (` + page + `), keys as materialized (
-	select w.key, w.` + column + `, ` + limit + ` as most from (select distinct p.key, p.` + column + ` from page p where p.key is not null and p.` + column + ` = $3) w
+	select w.key, w.` + column + `, ` + limit + ` as most from (select distinct p.key, p.` + column + ` from page p where p.key is not null
+		and p.` + column + ` in (select $3::text union all select n.name from trapeze.lanes n where '` + column + `' = 'lane' and n.template = $3)) w
 ), excess as materialized (
 	select x.id from keys w cross join lateral (select count(*) as live, count(*) filter (where l.state = 'running') as running from trapeze.live l
 		where l.key = w.key and l.` + column + ` = w.` + column + ` and l.lane_place is not null) n
@@ -176,7 +188,8 @@ func addWaiting(ctx context.Context, s *store.Store, of job.LimitOf, lines []sto
 	for range waitingKeysPages {
 		page, err := store.Rows(ctx, s, pgx.RowToStructByPos[group], waitingKeysSQL, after.Key, after.Lane, after.Kind, waitingKeysPage)
 		for _, g := range page {
-			if g.Lane == of.Name && of.Scope == job.LaneScope || g.Kind == of.Name && of.Scope == job.KindScope {
+			inLane := g.Lane == of.Name || job.IsLaneTemplate(of.Name) && strings.HasPrefix(g.Lane, strings.TrimSuffix(of.Name, "*"))
+			if inLane && of.Scope == job.LaneScope || g.Kind == of.Name && of.Scope == job.KindScope {
 				lines = append(lines, store.Line{Key: g.Key})
 			}
 		}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -118,6 +119,9 @@ func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, a
 	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		before, err := store.QueryOne[job.Lane](ctx, s, tx, job.ErrUnknownLane, lockLaneSQL, name)
+		if err == nil && job.IsLaneTemplate(name) {
+			return fmt.Errorf("%w: lane %q is a template: drain its lanes, or set enabled=false", job.ErrInvalidSetting, name)
+		}
 		if changed = err == nil && before.Drained != drained; err != nil || !changed {
 			return err
 		}

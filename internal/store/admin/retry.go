@@ -57,11 +57,11 @@ with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
 ), back as materialized (
 	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority, g.error,
-		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject, j.key,
+		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(case when n.name is not null then g.lane end, k.lane, 'default') as lane, j.kind, j.subject, j.key,
 		a.to_state is not distinct from 'cancelled' or (g.fence = 0 or $3::boolean)
 			and (coalesce(n.requires_approval and (j.parent_id is null or $3::boolean), false) or a.to_state is not null) as asks
 	from gone g join trapeze.jobs j on j.id = g.id
-	left join trapeze.lanes n on n.name = g.lane left join trapeze.lane_kinds k on k.kind = j.kind
+	left join lateral trapeze.lane_rules(g.lane) n on true left join trapeze.lane_kinds k on k.kind = j.kind
 	left join lateral (
 		select e.to_state from trapeze.job_events e where e.job = g.id and e.from_state = 'awaiting_approval' order by e.event_no desc limit 1
 	) a on true

@@ -14,6 +14,11 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"holdLaneSQL":          holdLaneSQL,
+	"makeLanesSQL":         makeLanesSQL,
+	"followSettingsSQL":    followSettingsSQL,
+	"followLimitsSQL":      followLimitsSQL,
+	"idleLanesSQL":         idleLanesSQL,
+	"ownLimitsSQL":         ownLimitsSQL,
 	"openLimitSQL":         openLimitSQL,
 	"setLimitSQL":          setLimitSQL,
 	"deleteLimitSQL":       deleteLimitSQL,

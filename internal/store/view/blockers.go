@@ -26,7 +26,7 @@ select j.why, j.run_after, j.lane, j.kind, j.subject, j.key, j.isolated, ` + que
 	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(c.runs, false), c.retries_at, coalesce(f.open, 0), coalesce(f.branches, 0),
 	k.lane_slots, coalesce(k.lane_window, 0), k.kind_slots, coalesce(k.in_lane, 0), coalesce(k.in_kind, 0)
 from j
-left join trapeze.lanes n on n.name = j.lane
+left join lateral trapeze.lane_rules(j.lane) n on true
 cross join lateral (
 	select count(*)::int as alive, coalesce(bool_or(n.engine = any(p.engines)), false) as served, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
 		array_agg(p.id::text) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as pods,

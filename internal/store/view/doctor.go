@@ -287,7 +287,7 @@ select n.name, n.engine, coalesce(n.next_engine, ''),
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
 	(select count(*) from trapeze.pods p where ` + readyPod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
-from trapeze.lanes n order by n.name`
+from trapeze.lanes n where n.name not like '%*' order by n.name`
 
 // LaneState describes the conditions that may keep a lane from starting jobs.
 type LaneState struct {
@@ -371,7 +371,7 @@ const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
 	(select count(*) from trapeze.pods p where p.closed_at is null and p.lease_until > clock_timestamp() and c.kind = any(p.kinds))::int,
-	c.lane = '' or exists (select from trapeze.lanes n where n.name = c.lane),
+	c.lane = '' or exists (select from trapeze.lane_rules(c.lane)),
 	c.expression, c.zone, clock_timestamp()
 from trapeze.schedules c where not c.removed order by c.name`
 

@@ -208,23 +208,27 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	return j, err
 }
 
-// foreignLaneSQL finds the lane for a job whose kind has no handler in this process.
+// foreignLaneSQL finds the lane for a job whose kind has no handler in this process, or whose lane this process does not know. Plan: lane_kinds_pkey,
+// lanes_pkey; lane_templates if the lane does not exist.
 const foreignLaneSQL = `
 select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
-	$2 = '' or exists (select from trapeze.lanes where name = $2)`
+	$2 = '' or exists (select from trapeze.lane_rules($2)), $2 = '' or exists (select from trapeze.lanes n where n.name = $2 and n.idle_since is null)`
 
-// LaneFor returns the default lane of a kind, or other if the kind has none. exists reports whether the lane called name exists, and is
-// true if name is empty. LaneFor runs in the caller's transaction, which must not wait for a second connection, unless db is nil.
-func LaneFor(ctx context.Context, s *store.Store, db store.DB, kind, name, other string) (lane string, exists bool, err error) {
-	type answer struct {
-		Lane   string
-		Exists bool
-	}
-	found, err := store.QueryOrRows(ctx, s, db, pgx.RowToStructByPos[answer], foreignLaneSQL, kind, name, other)
+// FoundLane is the result of [LaneFor].
+type FoundLane struct {
+	Lane   string // the default lane of the kind
+	Exists bool   // the named lane exists, or it matches a template; also true if no lane is named
+	Ready  bool   // it exists and stays; otherwise, jobs for it must be parked as due
+}
+
+// LaneFor returns the default lane of a kind, or other if the kind has none, and whether the lane called name exists. It runs in the caller's
+// transaction, which must not wait for a second connection, unless db is nil.
+func LaneFor(ctx context.Context, s *store.Store, db store.DB, kind, name, other string) (FoundLane, error) {
+	found, err := store.QueryOrRows(ctx, s, db, pgx.RowToStructByPos[FoundLane], foreignLaneSQL, kind, name, other)
 	if err != nil {
-		return "", false, fmt.Errorf("look up the lane of %s: %w", kind, err)
+		return FoundLane{}, fmt.Errorf("look up the lane of %s: %w", kind, err)
 	}
-	return found[0].Lane, found[0].Exists, nil
+	return found[0], nil
 }
 
 // ownerSQL reads a job's submitter, which never changes. Plan: jobs_pkey, one row.

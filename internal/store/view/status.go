@@ -73,7 +73,7 @@ from trapeze.lanes n cross join lateral (
 order by n.name`
 
 const (
-	laneColumns = `n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine,
+	laneColumns = `n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind)`
 	closedColumns = `coalesce((select paused or frozen from trapeze.queue_state), true), ` + frozenColumn
 )
@@ -389,9 +389,11 @@ func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, lim
 // SecondPerson is an SQL condition on a parked job p and its row j in jobs. It is true if the job must be approved by a person other than
 // the submitter, because of its lane, the default lane of its kind, or the lane or kind of one of its next steps.
 const SecondPerson = `exists (
-	select from trapeze.lanes n where n.four_eyes and (n.name in (p.lane, coalesce((select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default'))
-		or exists (select from json_array_elements(j.planned) s left join trapeze.lane_kinds k on k.kind = s ->> 'kind'
-			where n.name in (s ->> 'lane', coalesce(k.lane, 'default'))))
+	select from (
+		select unnest(array[p.lane, coalesce((select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default')])
+		union
+		select unnest(array[s ->> 'lane', coalesce(k.lane, 'default')]) from json_array_elements(j.planned) s left join trapeze.lane_kinds k on k.kind = s ->> 'kind'
+	) w(lane) cross join lateral trapeze.lane_rules(w.lane) n where n.four_eyes
 )`
 
 // needsSecondSQL reports whether a job must be approved by a person other than the submitter. Plan: parked_pkey, jobs_pkey; lanes and
@@ -433,25 +435,25 @@ func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardAppr
 const countedTo = 100_000
 
 // fleetSQL counts the due jobs that are waiting in each lane, up to a limit, and returns how long the oldest one has been due. A recovered
-// job precedes all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim and on
+// job precedes all others and has no due time, so it is counted but has no age. The lanes that were made from a template count as one, under its name. Plan: per lane an Index Scan on live_for_claim and on
 // parked_of_lane that stops at the limit, and one probe of each per rank; pods_open.
 const fleetSQL = `
-select n.name, (select count(*)::int from (
-		select from ` + store.DueJobs + ` w where w.lane = n.name limit $1) w),
-	coalesce(extract(epoch from now() - (
+select coalesce(n.template, n.name), sum((select count(*)::int from (
+		select from ` + store.DueJobs + ` w where w.lane = n.name limit $1) w))::int,
+	max(coalesce(extract(epoch from now() - (
 		select min(r.ready_at) from ` + store.AllRanks + ` cross join lateral (
 			(select l.ready_at from trapeze.live l where l.lane = n.name and (-l.priority) = rank and l.ready_at > 'epoch' and l.state = 'pending'
 			order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
 			union all
 			(select p.run_after from trapeze.parked p where p.lane = n.name and (-p.priority) = rank and p.why in ('subject', 'key')
 			order by p.lane, (-p.priority), p.run_after, p.id limit 1)
-		) r)), 0)::float8,
+		) r)), 0))::float8,
 	(select count(*)::int from trapeze.pods p where p.closed_at is null)
-from trapeze.lanes n`
+from trapeze.lanes n where n.name not like '%*' group by 1`
 
 // Backlog describes the due jobs in a lane.
 type Backlog struct {
-	Lane          string
+	Lane          string  // or a template, for all lanes that were made from it
 	Waiting       int     // the count stops at 100,000
 	OldestSeconds float64 // 0 if no jobs are due, or only recovered ones
 	Pods          int     // total number of open pods, the same for every lane
