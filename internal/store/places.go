@@ -69,7 +69,7 @@ func handled(row string) string {
 }
 
 // keyHeld is true while no job of the key of row w may start in its lane; see [HoldKey]. Plan: limits_pkey.
-const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), false)`
+const keyHeld = `coalesce((select x.held_until > now() from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), false)`
 
 // KeyUse selects what limits the key of row w: the limit and window of its lane, the limit of its kind, and the key's jobs in live in that lane and, if
 // the kind has a limit, of that kind. A limit is null if there is none. Plan: limits_pkey, kinds_pkey, live_lane_places.
