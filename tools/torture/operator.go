@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -113,12 +114,15 @@ on conflict (scope, name, key) do update set slots = excluded.slots`
 
 // rate limits how many jobs of the rated lane start per second. It asks pods until one of them reports success.
 func (o *operator) rate(ctx context.Context, rate, burst int) {
-	body, _ := json.Marshal(map[string]any{"scope": "lane", "name": ratedLane, "key": "", "rate": rate, "per": "1s", "burst": burst})
+	body, _ := json.Marshal(map[string]any{"scope": "lane", "name": ratedLane, "key": "", "rate": rate, "per": 1, "burst": burst})
 	for {
 		if pod, ok := o.c.pod(o.r.IntN(60)); ok {
 			call := o.c.begin(0, "rate", pod)
 			call.Lane, call.Rate, call.Burst = ratedLane, &rate, &burst
 			o.c.send(context.WithoutCancel(ctx), &call, pod, http.MethodPatch, "/admin/workers/limits", body)
+			if call.Status == http.StatusBadRequest {
+				o.c.w.fail(fmt.Errorf("set a rate: the pod refuses %s", body))
+			}
 			if call.Outcome == history.OK {
 				return
 			}
