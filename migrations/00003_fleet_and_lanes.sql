@@ -112,6 +112,7 @@ create table trapeze.limits (
     -- The generic cell rate algorithm (ITU-T I.371): each start moves the time on by per / rate; a start is free while it is at most
     -- (burst - 1) * per / rate in the future.
     next_start timestamptz,
+    held_until timestamptz,                        -- of a lane, with or without a key: until when its jobs do not start
     primary key (scope, name, key),
     check ((rate is null) = (per is null) and (rate is null) = (burst is null)),
     check (rate is null or key = '' and scope = 'lane'), -- a rate is for all jobs of a lane

@@ -92,6 +92,114 @@ begin
 end $$;
 -- +goose StatementEnd
 
+-- Replaces the args of a waiting job whose unique key this transaction has locked, together with its planned steps and trace. A debounced job that is not
+-- due yet becomes due later, but never before now because of a limit that has passed. If the new args need approval, the job is sent back for it, in its next
+-- epoch, and its subject becomes free. Otherwise, no row of live or parked is locked: what happens to these does not depend on the args.
+-- It returns ended if the job has ended, so that the caller reserves the key again, and refused if the job must keep its args, with what differs. A job that
+-- has been claimed meanwhile is neither. The library calls it with its caller's rights. Plan: primary key lookups.
+-- +goose StatementBegin
+create function trapeze.replace_job(
+        holder bigint, kind text, unique_key text, submitter text, subject text, key text, args json, planned json, traceparent text, pipeline text,
+        needs_approval boolean, debounce interval, debounce_max interval, actor text,
+        out ended boolean, out replaced boolean, out awaiting boolean, out due_in interval, out refused text)
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    sent_back bigint;
+begin
+    with place as materialized (
+        (select l.lane, '' as why, l.unique_while from trapeze.live l where l.id = holder limit 1)
+        union all
+        (select p.lane, p.why, p.unique_while from trapeze.parked p where p.id = holder limit 1)
+    ), waits as materialized (
+        select case when j.submitter is distinct from replace_job.submitter then 'submitter'
+                when j.subject <> replace_job.subject or j.key is distinct from replace_job.key then 'subject or key'
+                when j.planned is not null and replace_job.planned is null then 'planned steps' end as differs,
+            coalesce(needs_approval, (select n.requires_approval from trapeze.lane_rules(p.lane) n), false) or p.why = 'approval' as asks
+        from place p join trapeze.jobs j on j.id = holder where p.unique_while = 'pending' limit 1
+    ), changed as (
+        update trapeze.jobs j set args = replace_job.args, planned = replace_job.planned, traceparent = replace_job.traceparent,
+            replaced = coalesce(j.replaced, 0) + 1
+        from waits w where j.id = holder and w.differs is null
+        returning j.id, j.replaced, j.created_at
+    ), moved as (
+        update trapeze.parked p set run_after = least(now() + debounce, greatest(c.created_at + debounce_max, least(p.run_after, now())))
+        from changed c where p.id = c.id and p.why in ('scheduled', 'approval') and debounce > interval '0'
+        returning p.run_after
+    ), marked as (
+        update trapeze.unique_keys u set replaced = c.replaced from changed c where u.kind = replace_job.kind and u.key = replace_job.unique_key
+    ), named as (
+        insert into trapeze.pipelines (id, name) select c.id, pipeline from changed c where pipeline is not null on conflict (id) do nothing
+    )
+    select not exists (select from place), exists (select from changed), coalesce((select w.asks and w.differs is null from waits w), false),
+        (select m.run_after - now() from moved m), (select w.differs from waits w)
+    into ended, replaced, awaiting, due_in, refused;
+    if not awaiting then
+        return;
+    end if;
+    for try in 1 .. 4 loop -- the job can be promoted or admitted between the two statements, and then it is in the other table
+        with gone as (
+            delete from trapeze.live where id = holder and state = 'pending' and unique_while = 'pending' returning *
+        ), back as (
+            insert into trapeze.parked (why, run_after, id, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind,
+                subject, key, start_by)
+            select 'approval', coalesce(due_at, ready_at), id, started_at, fence, event_no + 1, epoch + 1, attempt, crashes, priority, isolated, unique_while,
+                lane, kind, subject, key, start_by from gone
+        ), released as (
+            update trapeze.subjects c set state = 'free', job_id = c.previous_job, previous_job = null
+            from gone g where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
+                and exists (select from trapeze.jobs j where j.id = c.previous_job and j.subject = c.subject offset 0)
+        ), deleted_guards as (
+            delete from trapeze.subjects c
+            using gone g where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'held'
+                and not exists (select from trapeze.jobs j where j.id = c.previous_job and j.subject = c.subject offset 0)
+        ), event as (
+            insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+            select id, event_no + 1, fence, 'pending', 'awaiting_approval', 'job.replaced', actor, json_build_object('epoch', epoch + 1) from gone
+        )
+        select id into sent_back from gone;
+        exit when sent_back is not null;
+        with held as materialized (
+            select p.id, p.why from trapeze.parked p where p.id = holder and p.unique_while = 'pending' for update
+        ), back as (
+            update trapeze.parked p set why = 'approval', event_no = p.event_no + 1, epoch = p.epoch + 1 from held h where p.id = h.id
+            returning p.id, p.event_no, p.fence, p.epoch
+        ), event as (
+            insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+            select b.id, b.event_no, b.fence, case h.why when 'approval' then 'awaiting_approval' else 'pending' end, 'awaiting_approval', 'job.replaced', actor,
+                json_build_object('epoch', b.epoch) from back b join held h on h.id = b.id
+        )
+        select id into sent_back from back;
+        exit when sent_back is not null;
+    end loop;
+    ended := sent_back is null;
+    replaced := not ended;
+end $$;
+-- +goose StatementEnd
+
+-- Returns how long a new throttled job has to wait: no earlier than an interval after the start of the last throttled job of its unique key, which this
+-- transaction has locked, so that throttled_at has the order in which the jobs took it. Null if no such job has started. That job does not wait any more: it
+-- would otherwise hold the key, or it was cancelled before its start. No table stores the starts of keys: the rows of the jobs contain them, and go away
+-- with the jobs. Plan: jobs_throttled backwards, to the first job that has started; primary key lookups.
+-- +goose StatementBegin
+create function trapeze.throttle_delay(kind text, unique_key text, throttle interval) returns interval
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    return (select greatest(interval '0', s.started_at - now() + throttle)
+        from trapeze.jobs j cross join lateral (
+            (select l.started_at from trapeze.live l where l.id = j.id limit 1)
+            union all
+            (select p.started_at from trapeze.parked p where p.id = j.id limit 1)
+            union all
+            (select d.started_at from trapeze.done d where d.id = j.id and d.finished_at >= j.created_at - interval '1 day' limit 1)
+            limit 1
+        ) s
+        where j.kind = throttle_delay.kind and j.unique_key = throttle_delay.unique_key and j.throttled_at is not null and s.started_at is not null
+        order by j.kind, j.unique_key, j.throttled_at desc limit 1);
+end $$;
+-- +goose StatementEnd
+
 -- Submits a job in the caller's transaction: it exists if and only if that commits, and the commit wakes the listening pods. The job is
 -- submitted by session_user; a role that may insert into trapeze.jobs may name another submitter. The answer is the job, or that of an earlier
 -- submission with the same key, and where that is now.
@@ -101,8 +209,9 @@ create function trapeze.enqueue(
         run_at timestamptz default null, idempotency_key text default null, unique_key text default null, unique_while text default 'active',
         max_attempts integer default null, chain json default null, on_failure json default null, submitter text default null,
         pipeline text default null, needs_approval boolean default false, traceparent text default null, key text default null,
-        ordered boolean default false, start_by timestamptz default null,
-        out id bigint, out pipeline_id bigint, out state text, out duplicate boolean)
+        ordered boolean default false, start_by timestamptz default null, replace boolean default false, debounce interval default null,
+        debounce_max interval default null, throttle interval default null,
+        out id bigint, out pipeline_id bigint, out state text, out duplicate boolean, out replaced boolean)
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 <<e>>
 declare
@@ -116,11 +225,15 @@ declare
     wrong       text;
     step        json;
     no          bigint;
+    ended       boolean := false;
+    awaiting    boolean := false;
+    refused     text;
 begin
     args := coalesce(args, '{}');
     subject := coalesce(subject, '');
     priority := coalesce(priority, 10);
     submitter := coalesce(submitter, session_user);
+    replace := coalesce(replace, false) or coalesce(debounce, debounce_max, throttle) is not null;
     if getdatabaseencoding() <> 'UTF8' then -- the library reads all texts as UTF-8, so one that is not would block its lane
         begin
             perform convert_to(concat(kind, args, lane, subject, idempotency_key, unique_key, chain, on_failure, submitter, pipeline, traceparent, key), 'UTF8');
@@ -139,6 +252,13 @@ begin
         when idempotency_key = '' or octet_length(idempotency_key) > 500 then 'idempotency_key of 0 or more than 500 bytes'
         when unique_key = '' or octet_length(unique_key) > 500 then 'unique_key of 0 or more than 500 bytes'
         when unique_key is not null and coalesce(unique_while, '') not in ('pending', 'active') then format('unique_while %L, want pending or active', unique_while)
+        when replace and unique_key is null then 'replace, debounce and throttle need a unique_key'
+        when replace and unique_while <> 'pending' then 'replace needs unique_while pending: a running job does not see new args'
+        when coalesce(debounce, debounce_max) is not null and (debounce > interval '0') is not true then format('debounce of %s, want more than 0', coalesce(debounce::text, 'null'))
+        when debounce is not null and (debounce_max >= debounce) is not true then format('debounce_max of %s, want at least debounce', coalesce(debounce_max::text, 'null'))
+        when throttle <= interval '0' then format('throttle of %s, want more than 0', throttle)
+        when throttle is not null and debounce is not null then 'throttle with debounce: want one of them'
+        when coalesce(debounce, throttle) is not null and run_at > now() then 'debounce or throttle with run_at: they set the time'
         when max_attempts < 1 then 'max_attempts below 1'
         when run_at >= '9999-01-01' then 'run_at of the year 9999 or later'
         when ordered and subject = '' then 'ordered without a subject'
@@ -173,6 +293,7 @@ begin
     approval := coalesce(needs_approval, false) or coalesce((select n.requires_approval from trapeze.lane_rules(j.lane) n), false);
     holder := j.id;
     duplicate := false;
+    replaced := false;
 
     if idempotency_key is not null then
         idempotency := idempotency_key;
@@ -183,7 +304,10 @@ begin
         from unnest(array[kind, subject, args::text, coalesce(j.planned::text, '')]) with ordinality as p(part, n);
         for try in 1 .. 100 loop
             insert into trapeze.submissions (key, job_id, fingerprint) values (e.idempotency, j.id, e.fingerprint) on conflict do nothing;
-            exit when found;
+            if found then
+                holder := j.id;
+                exit;
+            end if;
             select s.job_id, s.fingerprint into holder, held from trapeze.submissions s where s.key = e.idempotency;
             exit when found;
             if try = 100 then -- a snapshot from before the other submission
@@ -197,7 +321,10 @@ begin
     if holder = j.id and unique_key is not null then
         for try in 1 .. 100 loop
             insert into trapeze.unique_keys (kind, key, job_id) values (enqueue.kind, enqueue.unique_key, j.id) on conflict do nothing;
-            exit when found;
+            if found then
+                holder := j.id;
+                exit;
+            end if;
             -- Locked, so that its job cannot be claimed before this transaction has committed the rows which that job is to see.
             select k.job_id into holder from trapeze.unique_keys k where k.kind = enqueue.kind and k.key = enqueue.unique_key for update;
             if found then
@@ -205,10 +332,23 @@ begin
                     and not exists (select from trapeze.live l where l.id = k.job_id) and not exists (select from trapeze.parked p where p.id = k.job_id);
                 if found then
                     holder := j.id;
-                elsif e.idempotency is not null then
-                    update trapeze.submissions s set job_id = holder where s.key = e.idempotency;
+                    exit;
+                elsif replace then
+                    select x.ended, x.replaced, x.awaiting, x.refused into ended, replaced, awaiting, refused
+                    from trapeze.replace_job(holder, kind, unique_key, submitter, subject, j.key, args, j.planned, traceparent, pipeline,
+                        nullif(needs_approval, false), debounce, debounce_max, coalesce(nullif(submitter, ''), 'system')) x;
+                    if refused = 'submitter' then
+                        raise exception 'another job holds its unique key: replace the args of another submitter''s job (kind %)', kind using errcode = 'TZ006';
+                    elsif refused is not null then
+                        raise exception 'invalid submission: replace job %: it has other %; submit with the same (kind %)', holder, refused, kind using errcode = 'TZ001';
+                    end if;
                 end if;
-                exit;
+                if not ended then
+                    if e.idempotency is not null then
+                        update trapeze.submissions s set job_id = holder where s.key = e.idempotency;
+                    end if;
+                    exit;
+                end if;
             end if;
             if try = 100 then
                 raise exception 'the unique key is being used by another transaction' using errcode = 'serialization_failure';
@@ -216,8 +356,18 @@ begin
         end loop;
     end if;
 
+    if holder = j.id and throttle is not null then
+        run_at := now() + trapeze.throttle_delay(kind, unique_key, throttle);
+        j.throttled_at := clock_timestamp();
+    elsif debounce is not null then
+        run_at := now() + debounce;
+    end if;
+
     id := holder;
     if holder <> j.id then
+        if replaced and not awaiting then -- claims have skipped the job meanwhile
+            perform pg_notify('trapeze' || '_wake', '');
+        end if;
         duplicate := true;
         select o.pipeline_id, o.state into pipeline_id, state from trapeze.job o where o.id = holder;
         pipeline_id := coalesce(pipeline_id, holder); -- it is not kept any more
@@ -231,8 +381,9 @@ end $$;
 -- +goose StatementEnd
 revoke execute on function trapeze.check_nesting(text, json), trapeze.checked_step(text, json, boolean),
     trapeze.check_job(text, text, json, text, text, integer),
-    trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text, boolean, timestamptz) from public;
+    trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text, boolean, timestamptz, boolean, interval, interval, interval) from public;
 
 -- +goose Down
-drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text, boolean, timestamptz),
-    trapeze.checked_step(text, json, boolean), trapeze.check_job(text, text, json, text, text, integer), trapeze.check_nesting(text, json);
+drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text, text, boolean, timestamptz, boolean, interval, interval, interval),
+    trapeze.replace_job(bigint, text, text, text, text, text, json, json, text, text, boolean, interval, interval, text),
+    trapeze.throttle_delay(text, text, interval), trapeze.checked_step(text, json, boolean), trapeze.check_job(text, text, json, text, text, integer), trapeze.check_nesting(text, json);

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -25,12 +26,14 @@ type accepted struct {
 	made         runner.Submitted
 }
 
-// Eight goroutines submit to three keys over two runners, which run the jobs meanwhile. Each accepted submission must be represented: by a run that
+// Eight goroutines submit to three keys over two runners, which run the jobs meanwhile, and with SQL. Each accepted submission must be represented: by a run that
 // began after the submission, with args that are at least as new.
 func TestReplaceRacingSubmissions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
 	const every = 20 * time.Millisecond
 	var clock atomic.Int64
 	type running struct{ at, no int64 }
@@ -55,6 +58,7 @@ func TestReplaceRacingSubmissions(t *testing.T) {
 		"throttle": runner.Unique("throttle", runner.WhilePending).Throttle(every),
 	}
 	keys := []string{"replace", "debounce", "throttle"}
+	by := runner.Submitter("ann")
 	all := map[string][]*accepted{}
 	no := errors.New("no")
 	var submitters sync.WaitGroup
@@ -68,17 +72,19 @@ func TestReplaceRacingSubmissions(t *testing.T) {
 				args := rawArgs("a", fmt.Sprint(a.no))
 				var err error
 				rolledBack := false
-				switch rand.IntN(4) {
+				switch rand.IntN(5) {
 				case 0:
+					a.made, err = runner.EnqueueSQL(t.Context(), db, args, options[key], by)
+				case 1:
 					rolledBack = rand.IntN(2) == 0
 					err = r.Tx(t.Context(), func(tx pgx.Tx) (err error) {
-						if a.made, err = r.EnqueueTx(t.Context(), tx, args, options[key]); err == nil && rolledBack {
+						if a.made, err = r.EnqueueTx(t.Context(), tx, args, options[key], by); err == nil && rolledBack {
 							err = no
 						}
 						return err
 					})
 				default:
-					a.made, err = r.Enqueue(t.Context(), args, options[key])
+					a.made, err = r.Enqueue(t.Context(), args, options[key], by)
 				}
 				if rolledBack && errors.Is(err, no) {
 					continue

@@ -24,19 +24,19 @@ type SQL interface {
 
 // enqueueSQL submits a job by calling the schema's enqueue function. All arguments are passed as text, which every driver sends in the same
 // way.
-const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
+const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate, replaced from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
 	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
 	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
 	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text, key => $16::text,
-	ordered => $17::text::boolean, start_by => now() + $18::text::interval)`
+	ordered => $17::text::boolean, start_by => now() + $18::text::interval, replace => $19::text::boolean, debounce => $20::text::interval,
+	debounce_max => $21::text::interval, throttle => $22::text::interval)`
 
 // EnqueueSQL submits a job in a database/sql transaction, by calling the enqueue function of Trapeze's schema. The job exists if and only
 // if the transaction commits, and the commit notifies the listening pods. EnqueueSQL needs no [Runner] and no privilege other than
 // permission to execute that function. The kind need not be registered here. The job continues the trace of ctx. Without [Submitter], the
 // submitter is the database's session_user; setting another one requires the INSERT privilege on Trapeze's jobs table.
 //
-// It returns [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused]. It does not accept the methods of
-// [UniqueOption]. After an error, the
+// It returns [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused] or [job.ErrKeyHeld]. After an error, the
 // caller's transaction can only be rolled back, as after any PostgreSQL error.
 func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOption) (s Submitted, err error) {
 	w, schema, err := encodeForSQL(args, options)
@@ -49,13 +49,13 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(enqueueSQL, schema), w.Kind, string(w.Args), orNull(w.Lane), w.Subject, digits(w.Priority),
 		delay, orNull(w.IdempotencyKey), w.UniqueKey, w.UniqueWhile, digits(w.MaxAttempts), orNull(string(w.Plan)), orNull(w.Submitter),
 		orNull(w.Pipeline), approval, orNull(trace["traceparent"]), w.Key,
-		strconv.FormatBool(w.Ordered), interval(w.StartBy))
+		strconv.FormatBool(w.Ordered), interval(w.StartBy), strconv.FormatBool(w.Replace), interval(w.Debounce), interval(w.DebounceMax), interval(w.Throttle))
 	if err != nil {
 		return s, work.SQLError(err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		if err := rows.Scan(&s.ID, &s.PipelineID, &s.State, &s.Duplicate); err != nil {
+		if err := rows.Scan(&s.ID, &s.PipelineID, &s.State, &s.Duplicate, &s.Replaced); err != nil {
 			return Submitted{}, work.SQLError(err)
 		}
 	}
@@ -77,9 +77,6 @@ func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, s
 	}
 	if w.When != job.AfterSuccess {
 		return nil, "", fmt.Errorf("%w: Always is an option of a join (kind %s)", job.ErrInvalid, w.Kind)
-	}
-	if w.Replace {
-		return nil, "", fmt.Errorf("%w: Replace, Debounce and Throttle: submit with a Runner (kind %s)", job.ErrInvalid, w.Kind)
 	}
 	if err := schemas.ValidName(schema); err != nil {
 		return nil, "", fmt.Errorf("%w: InSchema: %w", job.ErrInvalid, err)

@@ -102,6 +102,17 @@ func TestSQLInvalidSubmissions(t *testing.T) {
 		"a step's number":  {`kind => 'k', chain => '[{"kind":"a","priority":"high"}]'`, job.ErrInvalid, "priority"},
 		"for ever":         {`kind => 'k', run_at => 'infinity'`, job.ErrInvalid, "run_at"},
 		"many steps":       {`kind => 'k', chain => (select json_agg('{"kind":"a"}'::json) from generate_series(1, 1001))`, job.ErrTooLarge, "1000 steps"},
+		"replace":          {`kind => 'k', replace => true`, job.ErrInvalid, "need a unique_key"},
+		"replace active":   {`kind => 'k', unique_key => 'u', replace => true`, job.ErrInvalid, "replace needs unique_while pending"},
+		"debounce":         {`kind => 'k', unique_key => 'u', unique_while => 'pending', debounce => '0', debounce_max => '1s'`, job.ErrInvalid, "debounce of 00:00:00, want more than 0"},
+		"debounce max":     {`kind => 'k', unique_key => 'u', unique_while => 'pending', debounce => '2s', debounce_max => '1s'`, job.ErrInvalid, "debounce_max of 00:00:01, want at least debounce"},
+		"no debounce max":  {`kind => 'k', unique_key => 'u', unique_while => 'pending', debounce => '2s'`, job.ErrInvalid, "debounce_max of null"},
+		"no debounce":      {`kind => 'k', unique_key => 'u', unique_while => 'pending', debounce_max => '2s'`, job.ErrInvalid, "debounce of null"},
+		"throttle":         {`kind => 'k', unique_key => 'u', unique_while => 'pending', throttle => '-1s'`, job.ErrInvalid, "throttle of -00:00:01, want more than 0"},
+		"throttle later":   {`kind => 'k', unique_key => 'u', unique_while => 'pending', throttle => '1s', run_at => now() + '1h'`, job.ErrInvalid, "with run_at"},
+		"both":             {`kind => 'k', unique_key => 'u', unique_while => 'pending', throttle => '1s', debounce => '1s', debounce_max => '1s'`, job.ErrInvalid, "throttle with debounce"},
+		"ordered":          {`kind => 'k', ordered => true`, job.ErrInvalid, "ordered without a subject"},
+		"a late start":     {`kind => 'k', start_by => now() - interval '1 s'`, job.ErrInvalid, "start_by"},
 		"a submitter":      {`kind => 'k', submitter => repeat('x', 201)`, job.ErrInvalid, "200"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +152,8 @@ const (
 		"unique_while text DEFAULT 'active'::text, max_attempts integer DEFAULT NULL::integer, chain json DEFAULT NULL::json, on_failure json DEFAULT NULL::json, " +
 		"submitter text DEFAULT NULL::text, pipeline text DEFAULT NULL::text, needs_approval boolean DEFAULT false, traceparent text DEFAULT NULL::text, " +
 		"key text DEFAULT NULL::text, ordered boolean DEFAULT false, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, " +
-		"OUT id bigint, OUT pipeline_id bigint, OUT state text, OUT duplicate boolean"
+		"replace boolean DEFAULT false, debounce interval DEFAULT NULL::interval, debounce_max interval DEFAULT NULL::interval, throttle interval DEFAULT NULL::interval, " +
+		"OUT id bigint, OUT pipeline_id bigint, OUT state text, OUT duplicate boolean, OUT replaced boolean"
 	enqueueCall = `select id, pipeline_id, state, duplicate from trapeze.enqueue(kind => 'k', args => '{"a":1}', lane => 'default', subject => 's', priority => 3,
 		run_at => now(), idempotency_key => 'i', unique_key => 'u', unique_while => 'pending', max_attempts => 2, chain => '[{"kind":"a","args":1,"lane":"default","subject":"t","key":"other","priority":1}]',
 		on_failure => '[{"kind":"b","when":"failed_or_cancelled"}]', submitter => 'ann', pipeline => 'p', needs_approval => false,
@@ -202,6 +214,98 @@ func TestSQLSubmissionKeys(t *testing.T) {
 	quiet(t, pool)
 	is.True(!submit(rawArgs("k", `5`), runner.Unique("u", runner.WhileActive)).Duplicate) // the job that held the key has finished
 	quiet(t, pool)
+}
+
+// The function and the library do the same with the job that holds a key, whichever of them submitted it.
+func TestSQLReplacesWaitingJob(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		args    string
+		key     runner.UniqueOption
+		options []runner.EnqueueOption
+	}
+	pending := runner.Unique("u", runner.WhilePending)
+	for name, steps := range map[string][]step{
+		"replace":       {{`1`, pending.Replace(), nil}, {`2`, pending.Replace(), nil}, {`3`, pending, nil}, {`4`, pending.Replace(), []runner.EnqueueOption{runner.IdempotencyKey("i")}}},
+		"debounce":      {{`1`, pending.Debounce(time.Hour, 3*time.Hour), nil}, {`2`, pending.Debounce(2*time.Hour, 3*time.Hour), nil}, {`3`, pending.Debounce(5*time.Hour, 6*time.Hour), nil}},
+		"throttle":      {{`1`, pending.Throttle(time.Hour), nil}, {`started`, pending, nil}, {`2`, pending.Throttle(time.Hour), nil}, {`3`, pending.Throttle(time.Hour), nil}},
+		"approval":      {{`1`, pending.Replace(), []runner.EnqueueOption{runner.Subject("s")}}, {`2`, pending.Replace(), []runner.EnqueueOption{runner.Subject("s"), runner.NeedsApproval()}}, {`3`, pending.Replace(), []runner.EnqueueOption{runner.Subject("s")}}},
+		"other key":     {{`1`, pending.Replace(), []runner.EnqueueOption{runner.Key("a")}}, {`2`, pending.Replace(), []runner.EnqueueOption{runner.Key("b")}}},
+		"other subject": {{`1`, pending.Replace(), nil}, {`2`, pending.Replace(), []runner.EnqueueOption{runner.Subject("s")}}},
+		"another's job": {{`1`, pending.Replace(), nil}, {`2`, pending.Replace(), []runner.EnqueueOption{runner.Submitter("bob")}}},
+		"while active":  {{`1`, runner.Unique("u", runner.WhileActive), nil}, {`2`, pending.Replace(), nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var logs []string
+			for _, which := range []string{"SQL", "Go", "both"} {
+				is := is.New(t)
+				pool := pgtest.Pool(t)
+				db := stdlib.OpenDBFromPool(pool)
+				defer func() { _ = db.Close() }()
+				r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+				log, ids := "", map[int64]int{}
+				for no, s := range steps {
+					if s.args == "started" {
+						exec(t, pool, `update trapeze.live set started_at = now(), unique_while = null; delete from trapeze.unique_keys`)
+						continue
+					}
+					options := append([]runner.EnqueueOption{runner.Submitter("ann"), s.key}, s.options...)
+					var made runner.Submitted
+					var err error
+					if which == "SQL" || which == "both" && no%2 == 0 {
+						made, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k", s.args), options...)
+					} else {
+						made, err = r.Enqueue(t.Context(), rawArgs("k", s.args), options...)
+					}
+					if err != nil {
+						log += fmt.Sprintf("invalid %t, held %t\n", errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrKeyHeld))
+						continue
+					}
+					if ids[made.ID] == 0 {
+						ids[made.ID] = len(ids) + 1
+					}
+					log += fmt.Sprintf("job %d %s, duplicate %t, replaced %t: ", ids[made.ID], made.State, made.Duplicate, made.Replaced)
+					log += queryOne[string](t, pool, `select row(j.args::text, j.replaced, j.throttled_at is null, l.state, p.why, round(extract(epoch from p.run_after - now()) / 60), coalesce(l.epoch, p.epoch),
+						(select u.replaced from trapeze.unique_keys u where u.job_id = j.id), (select count(*) from trapeze.submissions s where s.job_id = j.id),
+						(select string_agg(row(e.event, e.event_no, e.from_state, e.to_state, e.actor, e.fields)::text, ',' order by e.event_no) from trapeze.job_event e where e.job = j.id))::text
+						from trapeze.jobs j left join trapeze.live l using (id) left join trapeze.parked p using (id) where j.id = $1`, made.ID) + "\n"
+				}
+				logs = append(logs, log)
+				is.Equal(log, logs[0])
+			}
+		})
+	}
+}
+
+// The job that holds a key may end while a submission waits for the key. The submission then creates a job.
+func TestSQLSubmissionAwaitingKey(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first := queryOne[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', unique_key => 'u')`)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	_, err = tx.Exec(t.Context(), `select from trapeze.unique_keys for update`)
+	is.NoErr(err)
+	made := make(chan *int64, 1)
+	go func() {
+		var id *int64
+		err := pool.QueryRow(t.Context(), `select id from trapeze.enqueue(kind => 'k', unique_key => 'u')`).Scan(&id)
+		if err != nil {
+			t.Error(err)
+		}
+		made <- id
+	}()
+	pgtest.Wait(t, "the submission waits", func() bool {
+		return queryOne[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%trapeze.enqueue%'`) == 1
+	})
+	_, err = tx.Exec(t.Context(), `delete from trapeze.unique_keys`)
+	is.NoErr(err)
+	is.NoErr(tx.Commit(t.Context()))
+	second := <-made
+	is.True(second != nil && *second != first)
+	is.Equal(queryOne[int64](t, pool, `select job_id from trapeze.unique_keys`), *second)
 }
 
 // A role that may only execute the function can do nothing else, and can submit only under its own name.

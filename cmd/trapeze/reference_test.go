@@ -130,6 +130,7 @@ func TestReferenceStatesReasonsEvents(t *testing.T) {
 	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|queue_state|schedule|retention|limit)\.[a-z_]+)['"]`
 	events := append(literals(t, "internal/store/*.go", named), literals(t, "internal/store/*/*.go", named)...)
 	events = append(events, literals(t, "migrations/*_pipelines.sql", named)...)
+	events = append(events, literals(t, "migrations/*_enqueue.sql", named)...)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {

@@ -144,7 +144,7 @@ const (
 				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
 				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
-			'stale_after_s', n.stale_after_s, 'made', n.template is not null, 'idle', n.idle_since is not null, 'rated', exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.next_start > now()))) order by n.name)
+			'stale_after_s', n.stale_after_s, 'made', n.template is not null, 'idle', n.idle_since is not null, 'rated', exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.held_until > now()))) order by n.name)
 		from trapeze.lanes n where n.name not like '%*'), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.

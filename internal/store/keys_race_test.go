@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -145,4 +147,33 @@ func (w *world) work(ctx context.Context, r *rand.Rand, podID string, submits bo
 	}
 	_, err = w.AdmitNext(ctx, slices.Compact(lines)...)
 	return err
+}
+
+// An operator's change of a job's priority is kept, even if the job gets its place at the same moment.
+func TestAdmissionKeepsChangedPriority(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var keys []string
+	for i := range 300 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	for range 5 {
+		var jobs []func(*store.NewJob)
+		for _, key := range keys {
+			jobs = append(jobs, keyed(key))
+		}
+		ids := w.put(jobs...)
+		var admitting sync.WaitGroup
+		admitting.Go(func() {
+			if _, err := w.AdmitKeys(w.ctx(), keys); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, id := range ids {
+			w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, id, 50, false, "ann"))
+		}
+		admitting.Wait()
+	}
+	w.is.Equal(w.count(`select count(*) from trapeze.live l where l.priority <> 50
+		or l.event_no <> (select count(*) from trapeze.job_event e where e.job = l.id)`), 0)
 }

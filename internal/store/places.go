@@ -69,7 +69,7 @@ func handled(row string) string {
 }
 
 // keyHeld is true while no job of the key of row w may start in its lane; see [HoldKey]. Plan: limits_pkey.
-const keyHeld = `coalesce((select x.next_start > now() from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), false)`
+const keyHeld = `coalesce((select x.held_until > now() from trapeze.limits x where x.scope = 'lane' and x.name = w.lane and x.key = w.key), false)`
 
 // KeyUse selects what limits the key of row w: the limit and window of its lane, the limit of its kind, and the key's jobs in live in that lane and, if
 // the kind has a limit, of that kind. A limit is null if there is none. Plan: limits_pkey, kinds_pkey, live_lane_places.
@@ -92,7 +92,8 @@ func freePlaces(most, used, taken string) string {
 // admitKeysSQL makes parked jobs of keys pending, as far as there are places, the most urgent ones first. It reads the first jobs of each lane and kind
 // of a key. A job whose subject is taken, or has a job that comes first, waits for that instead. Two admissions at the same moment can choose the same place: the index lets only one
 // have it, and the other one returns the key again. So it does if there may be more jobs and places. Places are taken in the order of their keys. An
-// admission that loses a subject to another transaction is rolled back and sent again.
+// admission that loses a subject to another transaction is rolled back and sent again. The row of a job is the one that was locked: an operator may have
+// changed the job since the statement began.
 //
 // If there is no place for a job, a pending one of the same lane, and kind if that has a limit, gives back its place for the next call, if it is less
 // urgent or no pod handles its kind. So does one of the same kind in a closed lane. A job that also gave up places in other lanes could take turns with others
@@ -119,7 +120,7 @@ with recursive lines as (
 	from limited g
 ), picked as materialized (
 	select g.*, p.* from free g cross join lateral (
-		select p.id, p.subject, p.priority, p.run_after from trapeze.parked p
+		select p.id, p.subject, p.priority, p.run_after, p as job from trapeze.parked p
 		where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
 		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit least(cardinality(g.lane_free), cardinality(g.kind_free)) for update skip locked
 	) p
@@ -133,10 +134,9 @@ with recursive lines as (
 	from may w where w.free and (w.subject = '' or w.holds or w.subject_no = 1) and coalesce(w.kind_no <= cardinality(w.kind_free), true)
 ), admitted as (
 	insert into trapeze.live (ready_at, due_at, state, lane_place, kind_place, `, ParkedColumns, `)
-	select now(), p.run_after, 'pending', f.lane_place, f.kind_place, `, "p."+strings.ReplaceAll(ParkedColumns, ", ", ", p."), `
-	from (select f.id, f.lane_free[f.lane_no] as lane_place, f.kind_free[f.kind_no] as kind_place from fits f
+	select now(), f.run_after, 'pending', f.lane_place, f.kind_place, `, "(f.job)."+strings.ReplaceAll(ParkedColumns, ", ", ", (f.job)."), `
+	from (select f.job, f.run_after, f.lane_free[f.lane_no] as lane_place, f.kind_free[f.kind_no] as kind_place from fits f
 		where f.lane_no <= cardinality(f.lane_free) order by f.key, f.lane, f.lane_no offset 0) f
-	join trapeze.parked p on p.id = f.id
 	on conflict do nothing returning id
 ), moved as (
 	delete from trapeze.parked p using admitted a where p.id = a.id

@@ -12,20 +12,20 @@ import (
 // slots, and gives back those that the claim did not need. So a start is taken at most one claim earlier than the job starts.
 
 // takeStartsSQL takes starts of lanes that have a rate, with the generic cell rate algorithm: the next start's time moves on by one emission interval
-// for each start, and may be at most burst - 1 intervals in the future. It returns how many starts it took, and when the next one is free. A lane whose
-// row has no rate is only closed until its next start. Rows are locked in the order of their names. Plan: limits_pkey, one row per lane.
+// for each start, and may be at most burst - 1 intervals in the future. It returns how many starts it took, and when the next one is free. A lane that is
+// held has none, with a rate or without one. Rows are locked in the order of their names. Plan: limits_pkey, one row per lane.
 var takeStartsSQL = newStatement(`
 with held as materialized (
-	select x.name, x.rate, x.per, x.burst, x.next_start, w.want from unnest(@lanes::text[], @wants::int[]) as w(lane, want)
+	select x.name, x.rate, x.burst, x.per / x.rate as step, x.next_start, x.held_until, w.want from unnest(@lanes::text[], @wants::int[]) as w(lane, want)
 	join trapeze.limits x on x.scope = 'lane' and x.name = w.lane and x.key = '' order by x.name for update of x
 ), counted as materialized (
-	select h.*, t.now, t.base, t.step, case when h.rate is null then case when t.base > t.now then 0 else h.want end
-		else greatest(0, least(h.want, h.burst - ceil(extract(epoch from t.base - t.now) / extract(epoch from t.step))::int)) end as taken
-	from held h cross join lateral (select c.now, greatest(h.next_start, c.now) as base, h.per / h.rate as step from (select clock_timestamp() as now offset 0) c) t
+	select h.*, t.now, t.base, case when h.held_until > t.now then 0 when h.rate is null then h.want
+		else greatest(0, least(h.want, h.burst - ceil(extract(epoch from t.base - t.now) / extract(epoch from h.step))::int)) end as taken
+	from held h cross join lateral (select c.now, greatest(h.next_start, c.now) as base from (select clock_timestamp() as now offset 0) c) t
 ), moved as (
 	update trapeze.limits x set next_start = c.base + c.taken * c.step from counted c where x.scope = 'lane' and x.name = c.name and x.key = '' and c.taken * c.rate > 0
 )
-select name, taken, greatest(0, coalesce(extract(epoch from base - now + (taken - burst + 1) * step), extract(epoch from base - now)))::float8 from counted`)
+select name, taken, greatest(0, extract(epoch from held_until - now), extract(epoch from base - now + (taken - burst + 1) * step))::float8 from counted`)
 
 // giveStartsSQL gives back starts that were not needed. Plan: limits_pkey, one row per lane.
 var giveStartsSQL = newStatement(`
@@ -42,12 +42,12 @@ update trapeze.limits x set next_start = x.next_start - h.n * (x.per / x.rate) f
 // rows.
 var (
 	holdLaneSQL = newStatement(`
-insert into trapeze.limits as x (scope, name, key, next_start) values ('lane', @lane, '', now() + @wait::bigint * interval '1 microsecond')
-on conflict (scope, name, key) do update set next_start = greatest(x.next_start, excluded.next_start + coalesce((x.burst - 1) * (x.per / x.rate), interval '0'))`)
+insert into trapeze.limits as x (scope, name, key, held_until) values ('lane', @lane, '', now() + @wait::bigint * interval '1 microsecond')
+on conflict (scope, name, key) do update set held_until = greatest(x.held_until, excluded.held_until)`)
 	holdKeySQL = newStatement(`
 with kept as (
-	insert into trapeze.limits as x (scope, name, key, next_start) values ('lane', @lane, @key, now() + @wait::bigint * interval '1 microsecond')
-	on conflict (scope, name, key) do update set next_start = greatest(x.next_start, excluded.next_start)
+	insert into trapeze.limits as x (scope, name, key, held_until) values ('lane', @lane, @key, now() + @wait::bigint * interval '1 microsecond')
+	on conflict (scope, name, key) do update set held_until = greatest(x.held_until, excluded.held_until)
 ), held as materialized (
 	select l.id from trapeze.live l where l.key = @key and l.lane = @lane and l.lane_place is not null and l.state = 'pending' and not `, KeepsSubject("l"), ` order by l.id for update of l skip locked
 ), gone as (

@@ -23,21 +23,23 @@ func TestStartsOfRate(t *testing.T) {
 	w := newWorld(t)
 	set := func(columns string) {
 		w.exec(`delete from trapeze.limits`)
-		w.exec(`insert into trapeze.limits (scope, name, key, rate, per, burst, next_start) values ('lane', 'default', '', ` + columns + `)`)
+		w.exec(`insert into trapeze.limits (scope, name, key, rate, per, burst, next_start, held_until) values ('lane', 'default', '', ` + columns + `)`)
 	}
 	for _, c := range []struct {
 		row               string
 		want, taken, next int // next is rounded up to a whole hour
 	}{
-		{`10, '10 hours', 1, null`, 5, 1, 1},
-		{`10, '10 hours', 1, null`, 0, 0, 0},
-		{`10, '10 hours', 3, null`, 5, 3, 1},
-		{`10, '10 hours', 3, null`, 2, 2, 0},
-		{`10, '10 hours', 3, now() - interval '1 year'`, 5, 3, 1},
-		{`10, '10 hours', 3, now() + interval '90 minutes'`, 5, 1, 1},
-		{`10, '10 hours', 3, now() + interval '5 hours'`, 5, 0, 3},
-		{`null, null, null, now() + interval '5 hours'`, 5, 0, 5},
-		{`null, null, null, now() - interval '5 hours'`, 5, 5, 0},
+		{`10, '10 hours', 1, null, null`, 5, 1, 1},
+		{`10, '10 hours', 1, null, null`, 0, 0, 0},
+		{`10, '10 hours', 3, null, null`, 5, 3, 1},
+		{`10, '10 hours', 3, null, null`, 2, 2, 0},
+		{`10, '10 hours', 3, now() - interval '1 year', null`, 5, 3, 1},
+		{`10, '10 hours', 3, now() + interval '90 minutes', null`, 5, 1, 1},
+		{`10, '10 hours', 3, now() + interval '5 hours', null`, 5, 0, 3},
+		{`null, null, null, null, now() + interval '5 hours'`, 5, 0, 5},
+		{`null, null, null, null, now() - interval '5 hours'`, 5, 5, 0},
+		{`10, '10 hours', 3, now() + interval '5 hours', now() + interval '90 minutes'`, 5, 0, 3},
+		{`10, '10 hours', 3, null, now() + interval '5 hours'`, 5, 0, 5},
 	} {
 		set(c.row)
 		taken, next := w.takeStarts(c.want)
@@ -46,7 +48,7 @@ func TestStartsOfRate(t *testing.T) {
 			t.Errorf("%s: took %d of %d, the next one in %d ms, want %d, in %d h", c.row, taken, c.want, next, c.taken, c.next)
 		}
 	}
-	set(`10, '10 hours', 3, null`)
+	set(`10, '10 hours', 3, null, null`)
 	taken, _ := w.takeStarts(3)
 	w.is.Equal(taken, 3)
 	taken, _ = w.takeStarts(1)
@@ -68,7 +70,7 @@ func TestHeldKeyGivesPlaces(t *testing.T) {
 	w.is.Equal(len(w.places("a")), 1)
 	w.is.Equal(len(w.places("b")), 1)
 	w.is.Equal(w.admitKeys("a", "b"), 0)
-	w.exec(`update trapeze.limits set next_start = now() where key = 'a'`)
+	w.exec(`update trapeze.limits set held_until = now() where key = 'a'`)
 	w.is.Equal(w.admitKeys("a", "b"), 1)
 }
 

@@ -98,8 +98,6 @@ var statements = map[string]string{
 	"reserveSubmissionSQL": reserveSubmissionSQL.text,
 	"revokeDeferralSQL":    revokeDeferralSQL.text,
 	"revokePartsSQL":       revokePartsSQL.text,
-	"sendBackLiveSQL":      sendBackLiveSQL.text,
-	"sendBackParkedSQL":    sendBackParkedSQL.text,
 	"settledSQL":           settledSQL.text,
 	"settleHistorySQL":     settleHistorySQL,
 	"settleSlotsSQL":       settleSlotsSQL.text,

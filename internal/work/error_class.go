@@ -55,7 +55,7 @@ func ReportedError(err error, class job.ErrorClass, code string) error {
 }
 
 // sqlErrors maps SQLSTATEs raised by the schema's functions to errors of package job.
-var sqlErrors = map[string]error{"TZ001": job.ErrInvalid, "TZ002": job.ErrUnknownLane, "TZ003": job.ErrKeyReused, "TZ004": job.ErrTooLarge, "TZ005": job.ErrInvalidArgs}
+var sqlErrors = map[string]error{"TZ001": job.ErrInvalid, "TZ002": job.ErrUnknownLane, "TZ003": job.ErrKeyReused, "TZ004": job.ErrTooLarge, "TZ005": job.ErrInvalidArgs, "TZ006": job.ErrKeyHeld}
 
 // sqlError is a database error that also matches an error of package job.
 type sqlError struct{ is, err error }

@@ -100,7 +100,7 @@ var moments = map[string][]string{
 	"outbox":          {"seen_at"},
 	"pods":            {"started_at", "lease_until", "closed_at", "swept_at"},
 	"slot_grants":     {"wants_since"},
-	"limits":          {"next_start"},
+	"limits":          {"next_start", "held_until"},
 	"pipelines":       {"created_at"},
 	"parts":           {"completed_at"},
 }

@@ -47,6 +47,7 @@ type submission struct {
 	Lane        string          `json:"lane,omitempty"`
 	Priority    *int            `json:"priority,omitempty"`
 	Delay       string          `json:"delay,omitempty"`
+	Ordered     bool            `json:"ordered,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"`
@@ -59,6 +60,7 @@ func (c *Crowd) submit(ctx context.Context, client int, pod *Pod, s submission) 
 	call := c.begin(client, "submit", pod)
 	call.Key, call.Unique, call.Kind, call.Subject = s.key, s.UniqueKey, s.Kind, s.Subject
 	call.Lane, call.Priority, call.Args, call.Chain, call.JobKey = s.Lane, s.Priority, s.Args, s.Chain, s.JobKey
+	call.Ordered = s.Ordered
 	call.Delay, _ = time.ParseDuration(s.Delay)
 	body, err := json.Marshal(s)
 	if err != nil {

@@ -66,6 +66,19 @@ var mix = []struct {
 		s.Lane = limitedLane // also applies to steps that name no lane
 		return s
 	}},
+	{100, func(k *errands) submission {
+		s := simple("demo.sleep", `{"ms":%d}`, k.number(1, 50))
+		s.Lane = ratedLane
+		return s
+	}},
+	{60, func(k *errands) submission {
+		s := simple("demo.flaky", `{"p":0.5}`)
+		if s.MaxAttempts = 6; k.r.IntN(3) == 0 {
+			s = simple("demo.snooze", `{"times":%d,"delay_ms":%d}`, k.number(1, 3), k.number(10, 800))
+		}
+		s.Subject, s.Ordered = fmt.Sprint("ordered ", k.r.IntN(3)), k.r.IntN(4) > 0
+		return s
+	}},
 	{40, func(k *errands) submission {
 		s := simple("demo.sleep", `{"ms":%d}`, k.number(5, 500))
 		s.UniqueKey = fmt.Sprint("unique ", k.r.IntN(6))

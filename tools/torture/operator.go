@@ -2,7 +2,10 @@ package torture
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -24,7 +27,13 @@ const (
 // keySlots is the default number of jobs of each key that may run at a time in the default lane.
 const keySlots = 3
 
-// operator changes lanes, limits per key and the queue state while jobs are running. It writes directly to the database.
+// ratedLane is a lane with a rate, and fastRate the rate that empties it at the end.
+const (
+	ratedLane = "rated"
+	fastRate  = 20
+)
+
+// operator changes lanes, limits per key, the rate of a lane and the queue state while jobs are running. It writes directly to the database, except for the rate.
 type operator struct {
 	c *Crowd
 	r *rand.Rand
@@ -32,8 +41,9 @@ type operator struct {
 
 // prepare creates the lanes.
 func (o *operator) prepare(ctx context.Context) error {
-	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4) on conflict (name) do nothing`
-	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots)
+	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4), ($5, null, null) on conflict (name) do nothing`
+	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots, ratedLane)
+	o.rate(ctx, 3, 2)
 	o.limit(ctx, limitedSlots) // records the limit
 	o.keyLimit(ctx, "*", keySlots)
 	return err
@@ -42,7 +52,9 @@ func (o *operator) prepare(ctx context.Context) error {
 // run makes a change every few seconds until ctx is cancelled, and then reopens all lanes and the queue.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
-		switch o.r.IntN(18) {
+		switch o.r.IntN(23) {
+		case 18, 19, 20, 21, 22:
+			o.rate(ctx, 1+o.r.IntN(6), 1+o.r.IntN(4))
 		case 14, 15:
 			o.keyLimit(ctx, "*", 1+o.r.IntN(4))
 		case 16, 17:
@@ -76,6 +88,7 @@ func (o *operator) run(ctx context.Context) {
 	o.lane(opening, narrowSlots, true)
 	o.limit(opening, limitedSlots)
 	o.keyLimit(opening, "*", keySlots)
+	o.rate(opening, fastRate, 4)
 	o.setPaused(opening, false)
 }
 
@@ -97,6 +110,27 @@ func (o *operator) keyLimit(ctx context.Context, key string, slots int) {
 insert into trapeze.limits (scope, name, key, slots) select 'lane', $1, $2, $3::int where $3::int > 0
 on conflict (scope, name, key) do update set slots = excluded.slots`
 	o.do(ctx, history.Call{Verb: "key_limit", Lane: job.DefaultLane, JobKey: key, Slots: &slots}, sql, job.DefaultLane, key, slots)
+}
+
+// rate limits how many jobs of the rated lane start per second. It asks pods until one of them reports success.
+func (o *operator) rate(ctx context.Context, rate, burst int) {
+	body, _ := json.Marshal(map[string]any{"scope": "lane", "name": ratedLane, "key": "", "rate": rate, "per": 1, "burst": burst})
+	for {
+		if pod, ok := o.c.pod(o.r.IntN(60)); ok {
+			call := o.c.begin(0, "rate", pod)
+			call.Lane, call.Rate, call.Burst = ratedLane, &rate, &burst
+			o.c.send(context.WithoutCancel(ctx), &call, pod, http.MethodPatch, "/admin/workers/limits", body)
+			if call.Status == http.StatusBadRequest {
+				o.c.w.fail(fmt.Errorf("set a rate: the pod refuses %s", body))
+			}
+			if call.Outcome == history.OK {
+				return
+			}
+		}
+		if !sleep(ctx, 300*time.Millisecond) {
+			return
+		}
+	}
 }
 
 func (o *operator) setPaused(ctx context.Context, paused bool) {

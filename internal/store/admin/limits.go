@@ -21,8 +21,12 @@ const (
 	openLimitSQL = `
 insert into trapeze.limits as x (scope, name, key) values ($1, $2, $3) on conflict (scope, name, key) do update set key = excluded.key
 returning ` + limitColumns
-	// setLimitSQL changes a limit. The caller has locked its row. Plan: primary key lookup.
-	setLimitSQL = `update trapeze.limits set slots = $4, weight = $5, rate = $6, per = $7::bigint * interval '1 second', burst = $8 where scope = $1 and name = $2 and key = $3`
+	// setLimitSQL changes a limit. The caller has locked its row. The starts that a lane has used up in advance keep their number, and so take another time at
+	// the new rate. Plan: primary key lookup.
+	setLimitSQL = `
+update trapeze.limits set slots = $4, weight = $5, rate = $6::int, per = $7::bigint * interval '1 second', burst = $8, next_start = clock_timestamp()
+	+ extract(epoch from next_start - clock_timestamp()) / extract(epoch from per / rate) * ($7::bigint * interval '1 second' / $6::int)
+where scope = $1 and name = $2 and key = $3`
 	// ownLimitsSQL makes a lane keep its settings and limits when its template changes. Plan: primary key lookup.
 	ownLimitsSQL = `update trapeze.lanes set template = null, idle_since = null where name = $1 and template is not null`
 	// deleteLimitSQL deletes a limit. Plan: primary key lookup.

@@ -62,7 +62,7 @@ const idleLanesSQL = `
 with seen as materialized (
 	select n.name, not exists (select from trapeze.live l where l.lane = n.name)
 		and not exists (select from trapeze.parked p where p.lane = n.name and p.why in ('subject', 'key'))
-		and not n.drained and not exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.next_start > now()) as empty
+		and not n.drained and not exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and greatest(x.next_start, x.held_until) > now()) as empty
 	from trapeze.lanes n where n.template is not null
 ), hit as materialized (
 	select n.name, s.empty, n.idle_since < now() - $1::bigint * interval '1 millisecond' and s.empty as old from seen s join trapeze.lanes n on n.name = s.name

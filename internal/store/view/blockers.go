@@ -38,7 +38,7 @@ left join lateral (
 		(select p.run_after from trapeze.parked p where p.id = c.job_id limit 1) as retries_at from trapeze.subjects c
 	where j.why = 'subject' and c.kind = j.kind and c.subject = j.subject and c.state = 'held' limit 1
 ) c on true
-left join lateral (select * from (select x.next_start - coalesce((x.burst - 1) * (x.per / x.rate), interval '0') as free_at from trapeze.limits x
+left join lateral (select * from (select greatest(x.held_until, x.next_start - (x.burst - 1) * (x.per / x.rate)) as free_at from trapeze.limits x
 	where x.scope = 'lane' and x.name = j.lane and x.key = '') x where x.free_at > now()) x on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id
 left join lateral (select u.* from (select j.key, j.lane, j.kind where j.why = 'key' offset 0) w cross join lateral (` + store.KeyUse + `) u) k on true`

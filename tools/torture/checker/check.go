@@ -36,6 +36,8 @@ var invariants = []struct {
 	{"I7", "histories are valid, numbered without gaps, and end in the job's state", historyLegal},
 	{"I8", "one job of a kind and subject runs at a time", subjectsExclude},
 	{"I8b", "no more jobs of a key run at a time than its limits in the lane and kind allow", keysHold},
+	{"I8c", "an ordered job keeps its subject from its first claim to its end", orderedKeep},
+	{"I8d", "no lane starts more jobs in any period than its rates and bursts allow", ratesHold},
 	{"I9", "responses to commands are true; a cancel reaches the handler and takes effect", cancelReaches},
 	{"I10", "the jobs of a dead pod are taken over in time", jobsRecovered},
 	{"I10b", "a remote worker keeps its jobs until its lease expires, whatever happens to its stream", workersKeepTheirs},

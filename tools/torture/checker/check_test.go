@@ -50,6 +50,12 @@ func uneventful(t *testing.T) *past {
 	c3.claim("pod1").succeed()
 	c2.succeed()
 
+	// A lane has a rate, and ordered jobs wait for each other.
+	p.setRate(2, 2, history.OK)
+	spaced(p, 4, 500*time.Millisecond)
+	p.pass(2 * time.Second)
+	ordered(p, false, keeps)
+
 	// These jobs are cancelled or stopped.
 	p.submit("demo.sleep", `{"ms":5000}`).cancelPending()
 	c := p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").askCancel()

@@ -44,7 +44,7 @@ func eventsOf(r *history.Run, id int64) (list []*job.Event) {
 
 func TestEveryInvariantViolation(t *testing.T) {
 	t.Parallel()
-	crimes := slices.Concat(lostCrimes, fenceCrimes, ownerCrimes, chainCrimes, historyCrimes, commandCrimes, podCrimes, fleetCrimes, orderCrimes, keyCrimes,
+	crimes := slices.Concat(lostCrimes, fenceCrimes, ownerCrimes, chainCrimes, historyCrimes, commandCrimes, podCrimes, fleetCrimes, orderCrimes, keyCrimes, rateCrimes,
 		scheduleCrimes, remoteCrimes)
 	caught := map[string]bool{}
 	for _, c := range crimes {

@@ -340,7 +340,7 @@ var innocent = []alibi{
 
 func TestTheInnocentAreNotAccused(t *testing.T) {
 	t.Parallel()
-	for _, one := range slices.Concat(innocent, keyInnocent) {
+	for _, one := range slices.Concat(innocent, keyInnocent, rateInnocent) {
 		t.Run(strings.ReplaceAll(one.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			p := uneventful(t)

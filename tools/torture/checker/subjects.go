@@ -4,7 +4,45 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/trapeze-run/trapeze/job"
 )
+
+// orderedKeep (I8c) checks that no other job of its kind and subject is claimed between two attempts of an ordered job. The job gives its subject up only when
+// it ends or begins to wait for its children.
+func orderedKeep(v *view, f *Finding) {
+	type line struct{ kind, subject string }
+	claims := map[line][]*claim{}
+	for _, s := range v.ordered {
+		if s.job != nil && !s.tampered && s.job.Subject != "" {
+			k := line{s.job.Kind, s.job.Subject}
+			claims[k] = append(claims[k], s.claims...)
+		}
+	}
+	for _, list := range claims {
+		slices.SortFunc(list, func(a, b *claim) int { return cmp.Or(a.event.At.Compare(b.event.At), cmp.Compare(a.fence, b.fence)) })
+		for i, c := range list {
+			s := c.of
+			if !s.keeps || c.end == nil || c.end.To != job.Pending {
+				continue
+			}
+			until := v.run.Settings.Ended
+			for _, e := range s.events[slices.Index(s.events, c.end)+1:] {
+				if e.To == job.Running || e.To.Terminal() {
+					until = e.At
+					break
+				}
+			}
+			for _, other := range list[i+1:] {
+				if other.of != s && other.event.At.After(c.end.At.Add(sameClock)) && other.event.At.Add(sameClock).Before(until) {
+					f.accuse(other.of.id, "job %d of %s %q was claimed at %s, while the ordered job %d waited for its next attempt from %s to %s", other.of.id,
+						s.job.Kind, s.job.Subject, clock(other.event.At), s.id, clock(c.end.At), clock(until))
+				}
+			}
+			f.Checked++
+		}
+	}
+}
 
 // subjectsExclude (I8) checks that, among jobs of the same kind and subject, no sample shows two running and no two claims overlap. A claim
 // definitely lasts from its handler's first line to the event that ends it. Without a first line, the claim counts from shortly after its

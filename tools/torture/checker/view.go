@@ -26,6 +26,8 @@ type view struct {
 	waits     []*wait
 	keyed     map[string][]*story // the jobs of each key
 	keyLimits keyLimits
+	rates     map[string][]rate   // by lane
+	rated     map[string][]*claim // the claims in lanes with a rate, in order
 	looked    []freeSlots
 	claimed   map[*life][]*wait // by claiming process, in order; nil until needed
 	slack     time.Duration     // how much longer reactions may take on a loaded machine
@@ -44,6 +46,7 @@ type story struct {
 	onFail   []*story // the job's on-failure jobs
 	tampered bool     // a fault wrote directly to the job's rows
 	key      string   // empty if there is none
+	keeps    bool     // the job was submitted as ordered
 }
 
 // claim is one claim of a job. It lasts from the event that records the claim to the event that ends it.
@@ -85,6 +88,7 @@ func look(run *history.Run) *view {
 	for i := range run.Calls {
 		if c := &run.Calls[i]; c.Job != 0 {
 			v.calls[c.Job] = append(v.calls[c.Job], c)
+			v.story(c.Job).keeps = v.story(c.Job).keeps || c.Ordered
 		}
 	}
 	for _, f := range run.Faults {
@@ -119,6 +123,7 @@ func look(run *history.Run) *view {
 	v.indexKeys()
 	v.lanes = lanesOf(run)
 	v.waits = v.waitsOf()
+	v.indexRates()
 	return v
 }
 

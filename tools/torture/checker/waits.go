@@ -179,7 +179,7 @@ func (c *claim) handlerEnd(l *life) time.Time {
 // on a busy machine. Jobs that may have other reasons to wait are skipped: those in limited lanes, those with a subject or unique
 // key, those whose key may have no free place, and those with crashes.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
-	enough, since := v.prompt(), w.since.At
+	enough, since := v.prompt()+v.standBy(w.of.job.Lane, w.since.At, w.to), w.since.At
 	if w.of.key != "" {
 		enough += v.prompt() // one poll admits the job, and another one finds it
 	}
@@ -208,7 +208,7 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 				began[l] = look.at
 			}
 			if look.at.Sub(began[l]) >= enough && v.able(l, began[l], look.at) && l.knows(w.of.job.Kind) &&
-				v.lanes.free(w.of.job.Lane, began[l].Add(-told), look.at) && v.placeFor(w.of, began[l].Add(-told), look.at) {
+				(v.lanes.free(w.of.job.Lane, began[l].Add(-told), look.at) || v.noneStarts(w.of.job.Lane, began[l], look.at)) && v.placeFor(w.of, began[l].Add(-told), look.at) {
 				return l, began[l]
 			}
 			if look.at.Sub(began[l]) >= enough {

@@ -102,7 +102,7 @@ const (
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, a limit per key (key_limit), the queue state (queue_state) or a schedule
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, a limit per key (key_limit), the rate of a lane (rate), the queue state (queue_state) or a schedule
 	Pod      string          `json:"pod"`  // the pod that received the call
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
@@ -126,6 +126,12 @@ type Call struct {
 	Paused      *bool `json:"paused,omitempty"`
 	SlotsPerPod *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
 	Slots       *int  `json:"slots,omitempty"`         // slots across all pods
+
+	// These are the new values set by a call with the verb rate: jobs per second, and how many of them may start at once after a pause.
+	Rate  *int `json:"rate,omitempty"`
+	Burst *int `json:"burst,omitempty"`
+
+	Ordered bool `json:"ordered,omitempty"` // the submitted job keeps its subject between attempts
 
 	JobKey string `json:"job_key,omitempty"` // key of a submitted job; for the verb key_limit, the key that Slots limits in Lane, or * for each key
 }
