@@ -79,16 +79,17 @@ comment on table trapeze.lanes is 'One row per lane or template of lanes, with i
 create index lane_templates on trapeze.lanes (name) where name like '%*';
 comment on index trapeze.lane_templates is 'Which templates are there?';
 
--- The rules of a lane are its row or, if it does not exist, the row of the template with the longest prefix that it matches.
+-- The rules of a lane are its row or, if it does not exist, the row of the template with the longest prefix that it matches. The planner inlines the
+-- function, which it could not with a search path of its own. A migration that adds a column to lanes must create it again.
 -- +goose StatementBegin
-create function trapeze.lane_rules(lane text) returns setof trapeze.lanes language sql stable as $$
+create function trapeze.lane_rules(lane text) returns setof trapeze.lanes language sql stable begin atomic
     (select n.* from trapeze.lanes n where n.name = lane_rules.lane and lane_rules.lane not like '%*')
     union all
     (select t.* from trapeze.lanes t
     where t.name like '%*' and starts_with(lane_rules.lane, left(t.name, -1)) and octet_length(lane_rules.lane) between octet_length(t.name) and 100
         and lane_rules.lane ~ '^[A-Za-z0-9][A-Za-z0-9_./-]*$' and not exists (select from trapeze.lanes n where n.name = lane_rules.lane)
-    order by octet_length(t.name) desc limit 1)
-$$;
+    order by octet_length(t.name) desc limit 1);
+end;
 -- +goose StatementEnd
 insert into trapeze.lanes (name) values ('default');
 
