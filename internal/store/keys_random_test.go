@@ -55,6 +55,10 @@ type keyClaim struct {
 	*store.Claimed
 }
 
+func (r keyedRow) String() string {
+	return fmt.Sprintf("%s in %s key %q subject %q places %s %s of %s %s, running %t", r.Kind, r.Lane, r.Key, r.Subject, shown(r.LanePlace), shown(r.KindPlace), shown(r.LaneMost), shown(r.KindMost), r.Running)
+}
+
 type keyedRow struct {
 	ID               int64
 	Kind, Lane, Key  string
@@ -160,27 +164,22 @@ func (h *keyHistory) step(s keyStep) {
 			return
 		}
 		if err != nil || try > 20 || !h.exchanged(before) {
-			h.failf("a poll admits %+v, which nobody has admitted: %v", missed, err)
+			h.failf("a poll admits %+v, which nobody has admitted: %v\nlive before: %v\nlive after: %v", missed, err, before, h.before)
 		}
 	}
 }
 
-// exchanged reports whether jobs have only got the places of others of their keys. When an admission fills the last places, a more urgent job gets the place
-// of a pending one at the next admission.
+// exchanged reports whether jobs have only got places that others of their keys have left. When an admission fills the last places, a more urgent job gets
+// the place of a pending one at the next admission. If that one held a place in its lane and one of its kind, two jobs can take them.
 func (h *keyHistory) exchanged(before map[int64]keyedRow) bool {
-	more := map[string]int{}
-	for id, row := range h.before {
-		if _, was := before[id]; !was {
-			more[row.Key]++
-		}
-	}
+	left := map[string]bool{}
 	for id, row := range before {
 		if _, is := h.before[id]; !is {
-			more[row.Key]--
+			left[row.Key] = true
 		}
 	}
-	for key, n := range more {
-		if key == "" || n > 0 {
+	for id, row := range h.before {
+		if _, was := before[id]; !was && (row.Key == "" || !left[row.Key]) {
 			return false
 		}
 	}

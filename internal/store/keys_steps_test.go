@@ -213,7 +213,7 @@ func (h *keyHistory) handBack() (lines []store.Line) {
 }
 
 func (h *keyHistory) comeDue() []store.Line {
-	h.exec(`update trapeze.parked set run_after = now() - interval '1 second' where id in (select id from trapeze.parked
+	h.exec(`update trapeze.parked set run_after = least(run_after, now() - interval '1 second') where id in (select id from trapeze.parked
 		where why in ('scheduled', 'retry', 'snooze') order by id limit $1)`, 1+h.r.IntN(3))
 	return nil
 }

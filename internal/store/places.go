@@ -95,9 +95,9 @@ func freePlaces(most, used, taken string) string {
 // admission that loses a subject to another transaction is rolled back and sent again. The row of a job is the one that was locked: an operator may have
 // changed the job since the statement began.
 //
-// If there is no place for a job, a pending one of the same lane, and kind if that has a limit, gives back its place for the next call, if it is less
-// urgent or no pod handles its kind. So does one of the same kind in a closed lane. A job that also gave up places in other lanes could take turns with others
-// without end.
+// If there is no place for jobs, as many pending ones of the same lane, and kind if that has a limit, give back their places for the next call, if they are
+// less urgent or no pod handles their kinds. So do those of the same kind in a closed lane. A job of a kind with a limit gets no place in a closed lane, and
+// none gives up places in other lanes: such jobs could take turns with others without end.
 //
 // Plan: per key, lane and kind, one probe of parked_for_key, and an index scan of live_lane_places and live_kind_places for the places of the key, whose
 // number is limited; primary keys. No join compares all jobs with all others: "is true" keeps the planner from joining the admitted jobs with those that
@@ -117,7 +117,7 @@ with recursive lines as (
 ), free as materialized (
 	select g.key, g.lane, g.kind, g.kind_most, g.cap, g.opens, g.handled, `, freePlaces("g.lane_most", "g.in_lane", "unnest(g.lane_taken)"), ` as lane_free,
 		case when g.kind_most is not null then `, freePlaces("g.kind_most", "g.in_kind", "l.kind_place from trapeze.live l where l.key = g.key and l.kind = g.kind and l.kind_place is not null"), ` end as kind_free
-	from limited g
+	from limited g where g.opens or g.kind_most is null
 ), picked as materialized (
 	select g.*, p.* from free g cross join lateral (
 		select p.id, p.subject, p.priority, p.run_after, p as job from trapeze.parked p
@@ -127,7 +127,7 @@ with recursive lines as (
 ), may as materialized (
 	select w.*, w.subject = '' or w.holds or `, guardFree, ` and `, noneWaits("p.opens and ((-p.priority), p.run_after, p.id) < ((-w.priority), w.run_after, w.id)"), `
 		and not `, duePrecedes("((-d.priority), d.run_after, d.id) < ((-w.priority), w.run_after, w.id)"), ` as free,
-		row_number() over (partition by w.key, w.kind order by w.opens desc, (-w.priority), w.run_after, w.id) as kind_no,
+		row_number() over (partition by w.key, w.kind order by (-w.priority), w.run_after, w.id) as kind_no,
 		row_number() over (partition by w.kind, w.subject order by (-w.priority), w.run_after, w.id) as subject_no from (select p.*, `, holdsGuard("p"), ` as holds from picked p offset 0) w
 ), fits as materialized (
 	select w.*, row_number() over (partition by w.key, w.lane order by w.handled desc, (-w.priority), w.run_after, w.id) as lane_no
@@ -142,17 +142,20 @@ with recursive lines as (
 	delete from trapeze.parked p using admitted a where p.id = a.id
 ), `, takeGuards("(select * from fits where (id in (select id from admitted)) is true)"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
+), crowded as materialized (
+	select g.*, array(select p.priority from trapeze.parked p where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
+		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit g.cap) as urgent
+	from free g where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
 ), outranked as materialized (
-	select distinct l.id from free g cross join lateral (
-		select p.priority from trapeze.parked p where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
-		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit 1
-	) p cross join lateral (
-		select l.id from trapeze.live l where l.key = g.key and l.lane_place is not null and l.state = 'pending'
-			and case when cardinality(g.kind_free) = 0 then l.kind = g.kind and (l.lane = g.lane or cardinality(g.lane_free) > 0 and g.opens and not (
-				select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane)) else l.lane = g.lane end
-			and (l.lane <> g.lane or (`, handled("l"), `, l.priority) < (g.handled, p.priority)) and not `, KeepsSubject("l"), `
-		order by l.priority, l.ready_at desc, l.id desc limit 1
-	) l where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
+	select distinct l.id from crowded g cross join lateral (
+		select l.*, row_number() over (order by l.elsewhere desc, l.handled, l.priority, l.ready_at desc, l.id desc) as no from (
+			select l.id, l.lane <> g.lane as elsewhere, `, handled("l"), ` as handled, l.priority, l.ready_at from trapeze.live l
+			where l.key = g.key and l.lane_place is not null and l.state = 'pending'
+				and case when cardinality(g.kind_free) = 0 then l.kind = g.kind and (l.lane = g.lane or cardinality(g.lane_free) > 0 and g.opens and not (
+					select n.enabled and not n.drained from trapeze.lanes n where n.name = l.lane)) else l.lane = g.lane end
+				and not `, KeepsSubject("l"), ` offset 0
+		) l where l.elsewhere or (l.handled, l.priority) < (g.handled, g.urgent[1])
+	) l where l.no <= cardinality(g.urgent) and (l.elsewhere or (l.handled, l.priority) < (g.handled, g.urgent[l.no]))
 ), held as materialized (
 	select l.id from outranked o join trapeze.live l on l.id = any(array[o.id]) where l.state = 'pending' order by o.id for update of l skip locked
 ), gone as (

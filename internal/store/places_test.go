@@ -220,6 +220,31 @@ func TestUrgentJobOfKey(t *testing.T) {
 	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.jobs, trapeze.job_events, trapeze.subjects`) // jobs were deleted by hand
 }
 
+// Many urgent jobs get the places of less urgent ones at once. A job as urgent as the last of them keeps its place.
+func TestUrgentJobsOfKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.limits (scope, name, key, weight) values ('lane', 'default', '*', 4)`) // a window of 80 jobs
+	const many = 60
+	for priority, n := range map[int]int{5: many + 10, 10: 10} {
+		for range n {
+			w.put(func(n *store.NewJob) { n.Key, n.Priority = "a", priority })
+		}
+	}
+	w.admitKeys("a")
+	for range many {
+		w.put(func(n *store.NewJob) { n.Key, n.Priority = "a", 20 })
+	}
+	for range 2 {
+		w.put(func(n *store.NewJob) { n.Key, n.Priority = "a", 10 })
+	}
+	w.is.Equal(w.admitKeys("a"), many+2)
+	w.is.Equal(w.count(`select count(*) from trapeze.live where priority = 20`), many)
+	w.is.Equal(w.count(`select count(*) from trapeze.live where priority = 10`), 12)
+	w.is.Equal(w.count(`select count(*) from trapeze.parked`), 62)
+	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.jobs, trapeze.job_events`)
+}
+
 // The pending jobs of a kind that no pod handles do not keep the other jobs of their key from places.
 func TestPlacesOfUnhandledKind(t *testing.T) {
 	t.Parallel()
