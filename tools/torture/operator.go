@@ -33,17 +33,16 @@ const (
 	fastRate  = 20
 )
 
-// tenantLanes is a template of lanes, and tenantSlots the number of slots of each of its lanes across all pods. The clients use tenants of them at a time, of
-// tenantNames, so that others become empty and are deleted.
+// tenantLanes is a template of lanes with tenantSlots slots each, across all pods. The clients use some of its tenantNames lanes at a time, so that others
+// become empty and are deleted.
 const (
 	tenantLanes = "tenant/*"
 	tenantSlots = 2
 	tenantNames = 20
-	tenants     = 5
+	tenants     = 5 // lanes in use at a time
 )
 
-// keepMade is how long a lane that was made from a template is kept after maintenance has found it empty. Pods keep it for minutes, but the reason is their
-// lease.
+// keepMade is the grace period before maintenance may delete a lane that it has marked as empty. The program's is longer, but only the pods' lease matters.
 const keepMade = leaseFor + 10*time.Second
 
 // operator changes lanes, limits per key, the rate of a lane and the queue state while jobs are running. It writes directly to the database, except for the rate.
