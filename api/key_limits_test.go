@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -46,6 +47,24 @@ func TestInvalidLimitRequests(t *testing.T) {
 		status                   int
 	}{
 		{"no slots", "PUT", path, `{"scope":"lane","name":"default","key":"a","slots":0}`, 422},
+		{"negative slots", "PUT", path, `{"scope":"lane","name":"default","key":"a","slots":-1}`, 422},
+		{"no weight", "PUT", path, `{"scope":"lane","name":"default","key":"a","weight":0}`, 422},
+		{"large weight", "PUT", path, `{"scope":"lane","name":"default","key":"a","weight":101}`, 422},
+		{"long key", "PUT", path, `{"scope":"lane","name":"default","key":"` + strings.Repeat("k", 201) + `","slots":1}`, 422},
+		{"long kind", "PUT", path, `{"scope":"kind","name":"` + strings.Repeat("k", 101) + `","key":"a","slots":1}`, 422},
+		{"unknown scope", "PUT", path, `{"scope":"pod","name":"default","key":"a","slots":1}`, 422},
+		{"no rate", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":0}`, 422},
+		{"negative rate", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":-1}`, 422},
+		{"no interval", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":1,"per":0}`, 422},
+		{"negative interval", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":1,"per":-1}`, 422},
+		{"part of a second", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":1,"per":0.5}`, 422},
+		{"no burst", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":1,"burst":0}`, 422},
+		{"negative burst", "PUT", path, `{"scope":"lane","name":"default","key":"","rate":1,"burst":-1}`, 422},
+		{"interval without rate", "PUT", path, `{"scope":"lane","name":"default","key":"","per":1}`, 422},
+		{"burst without rate", "PATCH", path, `{"scope":"lane","name":"default","key":"","burst":1}`, 422},
+		{"rate of a key", "PUT", path, `{"scope":"lane","name":"default","key":"a","rate":1}`, 422},
+		{"rate of a kind", "PUT", path, `{"scope":"kind","name":"k","key":"","rate":1}`, 422},
+		{"rate of an unknown lane", "PUT", path, `{"scope":"lane","name":"nowhere","key":"","rate":1}`, 400},
 		{"slots as text", "PUT", path, `{"scope":"lane","name":"default","key":"a","slots":"2"}`, 400},
 		{"unknown lane", "PUT", path, `{"scope":"lane","name":"nowhere","key":"a","slots":2}`, 400},
 		{"no key", "PUT", path, `{"scope":"lane","name":"default","slots":2}`, 422},

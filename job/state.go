@@ -92,6 +92,8 @@ const (
 	ReasonScheduled         Reason = "scheduled"       // pending: waiting for its scheduled time
 	ReasonRetry             Reason = "retry"           // pending: waiting for its next attempt
 	ReasonSnooze            Reason = "snooze"          // pending: waiting until the time that its handler requested
+	ReasonSubject           Reason = "subject"         // pending: waiting for its subject to become free
+	ReasonKey               Reason = "key"             // pending: waiting for a place of its key
 	ReasonCancelRequested   Reason = "cancel_requested"
 	ReasonApproval          Reason = "approval"
 	ReasonChildren          Reason = "children"
@@ -101,7 +103,7 @@ var reasons = map[Reason][]State{
 	ReasonOK: {Succeeded}, ReasonError: {Failed}, ReasonAttemptsExhausted: {Failed}, ReasonCrashed: {Failed}, ReasonTimeout: {Failed},
 	ReasonStale: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
 	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonAborted: {Cancelled},
-	ReasonExpired: {Cancelled, Failed}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending},
+	ReasonExpired: {Cancelled, Failed}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending}, ReasonSubject: {Pending}, ReasonKey: {Pending},
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
 }
 

@@ -168,7 +168,7 @@ comment on index trapeze.unique_keys_of_job is 'Which unique key does this job h
 create table trapeze.submissions (
     key         text primary key check (octet_length(key) between 1 and 500),
     job_id      bigint not null,
-    fingerprint bytea not null,            -- SHA-256 of kind, subject and args
+    fingerprint bytea not null,            -- SHA-256 of kind, subject, args, next steps and key
     created_at  timestamptz not null default now()
 );
 comment on table trapeze.submissions is 'One row per idempotency key: the answer to a submission that is sent again.';

@@ -301,7 +301,7 @@ begin
             idempotency := 'sha256:' || encode(sha256(convert_to(submitter, 'UTF8') || decode('00', 'hex') || convert_to(idempotency, 'UTF8')), 'hex');
         end if;
         select sha256(string_agg(convert_to(octet_length(p.part) || ':' || p.part, 'UTF8'), ''::bytea order by p.n)) into fingerprint
-        from unnest(array[kind, subject, args::text, coalesce(j.planned::text, '')]) with ordinality as p(part, n);
+        from unnest(array[kind, subject, args::text, coalesce(j.planned::text, ''), coalesce(j.key, '')]) with ordinality as p(part, n);
         for try in 1 .. 100 loop
             insert into trapeze.submissions (key, job_id, fingerprint) values (e.idempotency, j.id, e.fingerprint) on conflict do nothing;
             if found then

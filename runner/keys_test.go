@@ -65,6 +65,9 @@ func TestSubmissionsWithSameIdempotencyKey(t *testing.T) {
 		func() (runner.Submitted, error) {
 			return r.Enqueue(t.Context(), rawArgs("a", "1"), runner.IdempotencyKey("k"), runner.Subject("s"))
 		},
+		func() (runner.Submitted, error) {
+			return r.Enqueue(t.Context(), rawArgs("a", "1"), runner.IdempotencyKey("k"), runner.Key("t"))
+		},
 	} {
 		_, err = other()
 		is.True(errors.Is(err, job.ErrKeyReused)) // the same key with different content is an error

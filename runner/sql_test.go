@@ -40,7 +40,7 @@ func TestSQLEnqueueMatchesLibrary(t *testing.T) {
 		"approval": {rawArgs("k"), []runner.EnqueueOption{runner.NeedsApproval()}},
 		"careful":  {rawArgs("k"), []runner.EnqueueOption{runner.Lane("careful")}},
 		"failure":  {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Chain(rawArgs("after"), rawArgs("next")))}},
-		"keys":     {rawArgs("k"), []runner.EnqueueOption{runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i")}},
+		"keys":     {rawArgs("k"), []runner.EnqueueOption{runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i"), runner.Key("t")}},
 		"chain": {runner.Chain(rawArgs("k"), runner.Step(rawArgs("next", `1`), runner.Subject("t"), runner.Lane("l"), runner.Priority(3), runner.OnFailure(rawArgs("after", `2`))), rawArgs("next")),
 			[]runner.EnqueueOption{runner.OnFailureOrCancel(rawArgs("after", `3`))}},
 	} {
@@ -197,7 +197,9 @@ func TestSQLSubmissionKeys(t *testing.T) {
 	is.True(again.Duplicate)
 	is.Equal(again.ID, first.ID)
 	is.Equal(again.State, job.Pending)
-	_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k", `2`), runner.IdempotencyKey("i"))
+	_, err := runner.EnqueueSQL(t.Context(), db, rawArgs("k", `1`), runner.IdempotencyKey("i"), runner.Key("other"))
+	is.True(errors.Is(err, job.ErrKeyReused))
+	_, err = runner.EnqueueSQL(t.Context(), db, rawArgs("k", `2`), runner.IdempotencyKey("i"))
 	is.True(errors.Is(err, job.ErrKeyReused))
 	holder := submit(rawArgs("k", `3`), runner.Unique("u", runner.WhileActive))
 	taken := submit(rawArgs("k", `4`), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("j"))

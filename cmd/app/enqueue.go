@@ -159,7 +159,7 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 			*field.to = new(api.Delay(field.from))
 		}
 	}
-	if e.key == "" && (e.replace || s.Debounce != nil || s.DebounceMax != nil || s.Throttle != nil) {
+	if e.unique == "" && (e.replace || s.Debounce != nil || s.DebounceMax != nil || s.Throttle != nil) {
 		return s, cli.Usage("--replace, --debounce and --throttle need --unique KEY")
 	}
 	if changed("subject") {

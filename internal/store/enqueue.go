@@ -148,10 +148,10 @@ var (
 	assignSubmissionSQL  = newStatement(`update trapeze.submissions set job_id = @id where key = @key`)
 )
 
-// Fingerprint returns a hash of a submission's content: its kind, subject, arguments and next steps.
+// Fingerprint returns a hash of a submission's content: its kind, subject, key, arguments and next steps.
 func Fingerprint(n NewJob) []byte {
 	h := sha256.New()
-	for _, part := range [][]byte{[]byte(n.Kind), []byte(n.Subject), n.Args, n.Planned} {
+	for _, part := range [][]byte{[]byte(n.Kind), []byte(n.Subject), n.Args, n.Planned, []byte(n.Key)} {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}

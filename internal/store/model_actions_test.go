@@ -105,9 +105,11 @@ func (b *bench) drawJobs(t *rapid.T, most int, change func(*store.NewJob)) []sto
 		n := b.job()
 		n.Kind, n.Lane = draw(t, "kind", "k", "k", "other"), draw(t, "lane", "default", "default", "side")
 		n.Subject, n.Priority = draw(t, "subject", "", "s", "t"), draw(t, "priority", 10, 5, 20)
+		n.Ordered = seldom(t, "ordered", 3)
 		n.MaxCrashes = draw(t, "max crashes", nil, ptr(1), ptr(2), ptr(5))
 		n.DelayMillis = draw(t, "delay", int64(0), 0, 0, 3_600_000)
 		change(&n)
+		n.Ordered = n.Ordered && n.Subject != ""
 		list[i] = n
 	}
 	return list

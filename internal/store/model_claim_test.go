@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -112,9 +113,12 @@ func (m *model) insert(podID string, list []newJob, at map[int64]store.Place) ma
 // due returns the time at which a delay ends. In these tests, a delay is either zero or longer than any test.
 func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
 
-// start claims a pending job for a pod.
+// start claims a pending job for a pod. It panics if the job overtakes an ordered one of its subject that has started and not ended.
 func (m *model) start(j *modelJob, podID, path string) {
-	j.fence, j.attempt, j.pod, j.started, j.claimedAt = j.fence+1, j.attempt+1, podID, true, m.now
+	if list := m.pick(func(o *modelJob) bool { return o.Ordered && o.begun && o != j && o.key() == j.key() }); len(list) > 0 {
+		panic(fmt.Sprintf("job %d overtakes job %d", j.ID, list[0].ID))
+	}
+	j.fence, j.attempt, j.pod, j.started, j.begun, j.claimedAt = j.fence+1, j.attempt+1, podID, true, true, m.now
 	m.move(j, job.Running, modelEvent{event: "job.claimed", podID: podID, fence: &[]int64{j.fence}[0], note: path})
 	if j.uniqueWhile == "pending" {
 		delete(m.keys, store.Line{Kind: j.Kind, Subject: *j.UniqueKey})
@@ -161,7 +165,7 @@ func (m *model) Claim(podID string, wants []store.Want, kinds []string, isolated
 func (m *model) Yield(keys []store.Line) (n int) {
 	for _, k := range keys {
 		j := m.jobs[m.runs[k].job]
-		if !m.busy(k) || !j.waits() {
+		if !m.busy(k) || !j.waits() || j.Ordered && j.fence > 0 {
 			continue
 		}
 		if !slices.ContainsFunc(m.waitingFor(k), func(p *modelJob) bool {

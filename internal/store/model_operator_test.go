@@ -227,7 +227,7 @@ func (m *model) Promote(limit int) (p promoted) {
 	for _, j := range due {
 		k := j.key()
 		next := m.waitingFor(k)
-		if j.Subject != "" && !m.busy(k) && (len(next) == 0 || urgency(j, next[0]) < 0) && (best[k] == nil || urgency(j, best[k]) < 0) {
+		if m.holds(j) || j.Subject != "" && !m.busy(k) && (len(next) == 0 || urgency(j, next[0]) < 0) && (best[k] == nil || urgency(j, best[k]) < 0) {
 			best[k] = j
 		}
 	}
@@ -238,7 +238,9 @@ func (m *model) Promote(limit int) (p promoted) {
 			p.Waiting = append(p.Waiting, j.key())
 			continue
 		}
-		m.guard(j)
+		if !m.holds(j) {
+			m.guard(j)
+		}
 		j.place, j.why = "live", ""
 	}
 	sortKeys(p.Waiting)

@@ -40,6 +40,7 @@ type modelJob struct {
 	retries                     int // number of retries by operators; the epoch is one higher
 	writes                      int
 	cancel, isolated, started   bool
+	begun                       bool // it has started, and has not ended since
 	uniqueWhile                 string
 	outcome                     job.OutcomeStatus
 	reason                      job.Reason
@@ -215,11 +216,14 @@ func (m *model) release(j *modelJob) {
 	}
 }
 
+// holds reports whether a job holds the guard of its subject: a live job, or an ordered one that waits for its retry.
+func (m *model) holds(j *modelJob) bool { return m.busy(j.key()) && m.runs[j.key()].job == j.ID }
+
 // end moves a job to done.
 func (m *model) end(j *modelJob, to job.State, outcome job.OutcomeStatus, reason job.Reason, e modelEvent) {
 	if j.runs() {
 		m.rest(j)
-	} else if j.live() {
+	} else if m.holds(j) {
 		m.release(j)
 	}
 	m.move(j, to, e)
@@ -227,5 +231,5 @@ func (m *model) end(j *modelJob, to job.State, outcome job.OutcomeStatus, reason
 	if j.uniqueWhile != "" {
 		maps.DeleteFunc(m.keys, func(_ store.Line, holder int64) bool { return holder == j.ID })
 	}
-	j.uniqueWhile, j.isolated, j.cancel, j.at = "", false, false, 0
+	j.uniqueWhile, j.isolated, j.cancel, j.begun, j.at = "", false, false, false, 0
 }

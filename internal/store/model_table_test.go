@@ -49,8 +49,9 @@ select 'a job is in exactly one of live, parked and done' as rule, j.id from tra
 where (select count(*) from (select id from trapeze.live union all select id from trapeze.parked union all select id from trapeze.done) p where p.id = j.id) <> 1
 union all select 'a live job with a subject holds its guard', l.id from trapeze.live l where l.subject <> '' and not exists (
 	select from trapeze.subjects c where c.kind = l.kind and c.subject = l.subject and c.job_id = l.id and c.state = 'held')
-union all select 'the job of a guard is live', c.job_id from trapeze.subjects c where c.state = 'held' and not exists (
-	select from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject)
+union all select 'the job of a guard is live, or ordered and waits for its retry', c.job_id from trapeze.subjects c where c.state = 'held' and not exists (
+	select from trapeze.live l where l.id = c.job_id and l.kind = c.kind and l.subject = c.subject) and not exists (
+	select from trapeze.parked p join trapeze.jobs j on j.id = p.id where p.id = c.job_id and p.why in ('retry', 'snooze') and j.ordered)
 union all select 'only a job with a subject waits for it', p.id from trapeze.parked p where p.why = 'subject' and p.subject = ''`
 
 // table reads the database's contents.

@@ -82,7 +82,11 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 		j.snoozes = int(l.Fence)
 		event.note = number(j.snoozes)
 	}
-	m.rest(j)
+	if j.Ordered {
+		m.runs[j.key()] = modelRun{j.ID, "held", j.ID}
+	} else {
+		m.rest(j)
+	}
 	m.move(j, job.Pending, event)
 	j.place, j.why, j.pod, j.at = "parked", why, "", m.due(millis)
 	j.writes = 0 // the row in live is deleted

@@ -19,7 +19,7 @@ func (w *world) seedReasons() {
 	w.exec(`update trapeze.done set reason = case when id % 80 = 0 then 'expired' else 'cancelled' end where state = 'cancelled'`)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k0', 'default', '{}', g from generate_series(10001, 10006) g`)
 	w.exec(`insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
-		select g, case when g = 10001 then 'retry' else 'scheduled' end, now(), 1, 0, 'default', 'k0', '' from generate_series(10001, 10003) g`)
+		select g, case g when 10001 then 'retry' when 10002 then 'key' else 'scheduled' end, now(), 1, 0, 'default', 'k0', '' from generate_series(10001, 10003) g`)
 	w.exec(`insert into trapeze.live (id, ready_at, event_no, priority, state, pod, cancel_requested, lane, kind, subject)
 		select g, now(), 1, 0, 'running', gen_random_uuid(), g = 10004, 'default', 'k0', '' from generate_series(10004, 10006) g`)
 }
@@ -45,6 +45,7 @@ func TestReasonErrorListsMatchTables(t *testing.T) {
 		"pipeline":         {job.Filter{Pipeline: 20, Reason: job.ReasonError}, `pipeline_id = 20 and reason = 'error'`},
 		"another pipeline": {job.Filter{Pipeline: 20, ErrorClass: job.ClassPanic}, `pipeline_id = 20 and error_class = 'panic'`},
 		"retry":            {job.Filter{Reason: job.ReasonRetry}, `reason = 'retry'`},
+		"key":              {job.Filter{Reason: job.ReasonKey}, `reason = 'key'`},
 		"cancel requested": {job.Filter{Reason: job.ReasonCancelRequested}, `reason = 'cancel_requested'`},
 	} {
 		one.f.Limit = 7
@@ -53,7 +54,7 @@ func TestReasonErrorListsMatchTables(t *testing.T) {
 			t.Errorf("%s: %v, want %v; %d pages ended early", name, got, want, early)
 		}
 	}
-	for _, f := range []job.Filter{{Reason: job.ReasonTimeout}, {ErrorClass: job.ClassDatabase}, {ErrorCode: "40001"}, {Reason: job.ReasonRetry}} {
+	for _, f := range []job.Filter{{Reason: job.ReasonTimeout}, {ErrorClass: job.ClassDatabase}, {ErrorCode: "40001"}, {Reason: job.ReasonRetry}, {Reason: job.ReasonKey}} {
 		f.Limit = 40
 		begun, _ := w.paged(f)
 		f.States = job.States() // filtering by all states requires a walk over all jobs
@@ -79,6 +80,7 @@ func TestBulkCommandsByReason(t *testing.T) {
 	w.is.Equal(match(job.Filter{States: cancelled, Reason: job.ReasonExpired}, true), len(w.truth(`reason = 'expired'`)))
 	w.is.Equal(match(job.Filter{}, false), 5) // all open jobs match except the one that already has a cancel request
 	w.is.Equal(match(job.Filter{Reason: job.ReasonRetry}, false), 1)
+	w.is.Equal(match(job.Filter{Reason: job.ReasonKey}, false), 1)
 	w.is.Equal(match(job.Filter{Reason: job.ReasonTimeout}, false), 0) // only finished jobs have this reason
 	w.is.Equal(match(job.Filter{ErrorClass: job.ClassPanic}, false), 0)
 	w.is.Equal(match(job.Filter{ErrorCode: "40001"}, false), 0)

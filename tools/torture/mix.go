@@ -72,6 +72,11 @@ var mix = []struct {
 		return s
 	}},
 	{60, func(k *errands) submission {
+		s := simple("demo.sleep", `{"ms":%d}`, k.number(5, 300))
+		s.Lane = fmt.Sprint(strings.TrimSuffix(tenantLanes, "*"), (k.n/60+k.r.IntN(tenants))%tenantNames)
+		return s
+	}},
+	{60, func(k *errands) submission {
 		s := simple("demo.flaky", `{"p":0.5}`)
 		if s.MaxAttempts = 6; k.r.IntN(3) == 0 {
 			s = simple("demo.snooze", `{"times":%d,"delay_ms":%d}`, k.number(1, 3), k.number(10, 800))

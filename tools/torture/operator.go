@@ -33,6 +33,18 @@ const (
 	fastRate  = 20
 )
 
+// tenantLanes is a template of lanes with tenantSlots slots each, across all pods. The clients use some of its tenantNames lanes at a time, so that others
+// become empty and are deleted.
+const (
+	tenantLanes = "tenant/*"
+	tenantSlots = 2
+	tenantNames = 20
+	tenants     = 5 // lanes in use at a time
+)
+
+// keepMade is the grace period before maintenance may delete a lane that it has marked as empty. The program's is longer, but only the pods' lease matters.
+const keepMade = leaseFor + 10*time.Second
+
 // operator changes lanes, limits per key, the rate of a lane and the queue state while jobs are running. It writes directly to the database, except for the rate.
 type operator struct {
 	c *Crowd
@@ -41,8 +53,10 @@ type operator struct {
 
 // prepare creates the lanes.
 func (o *operator) prepare(ctx context.Context) error {
-	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4), ($5, null, null) on conflict (name) do nothing`
-	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots, ratedLane)
+	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4), ($5, null, null), ($6, null, $7) on conflict (name) do nothing`
+	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots, ratedLane, tenantLanes, tenantSlots)
+	slots := tenantSlots
+	o.do(ctx, history.Call{Verb: "lane", Lane: tenantLanes, Slots: &slots}, `select`)
 	o.rate(ctx, 3, 2)
 	o.limit(ctx, limitedSlots) // records the limit
 	o.keyLimit(ctx, "*", keySlots)
@@ -52,6 +66,7 @@ func (o *operator) prepare(ctx context.Context) error {
 // run makes a change every few seconds until ctx is cancelled, and then reopens all lanes and the queue.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
+		o.ageMarks(ctx)
 		switch o.r.IntN(23) {
 		case 18, 19, 20, 21, 22:
 			o.rate(ctx, 1+o.r.IntN(6), 1+o.r.IntN(4))
@@ -90,6 +105,14 @@ func (o *operator) run(ctx context.Context) {
 	o.keyLimit(opening, "*", keySlots)
 	o.rate(opening, fastRate, 4)
 	o.setPaused(opening, false)
+}
+
+// ageMarks lets maintenance delete the lanes that it has marked as idle for long enough.
+func (o *operator) ageMarks(ctx context.Context) {
+	trying, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	_, _ = o.c.w.Admin.Exec(trying, `update trapeze.lanes set idle_since = now() - interval '1 hour' where idle_since < now() - $1::bigint * interval '1 ms'`,
+		keepMade.Milliseconds()) // best effort: the database may be down
 }
 
 // lane sets the narrow lane's number of slots per pod, where -1 means no limit, and enables or disables the lane.

@@ -224,8 +224,8 @@ func (w *World) wakeServer(ctx context.Context) error {
 // will not change during the quiet tail, such as a closed queue or lane, a missing handler, or a due time far in the future.
 const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
-	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
-	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0 or coalesce(n.slots, 1) = 0
+	select from trapeze.live l left join trapeze.lanes n on n.name = l.lane
+	where l.state = 'running' or n.name is null or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0 or coalesce(n.slots, 1) = 0
 		or (select paused from trapeze.queue_state)
 		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
 and not exists (

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestWorkloadMixAndPace(t *testing.T) {
 	is := is.New(t)
 	kinds, ends := map[string]int{}, map[string]int{}
 	var took time.Duration
-	jobs, keys, again, subjects, unique, delayed, narrow, limited := 0, 0, 0, 0, 0, 0, 0, 0
+	jobs, keys, again, subjects, unique, delayed, narrow, limited, made := 0, 0, 0, 0, 0, 0, 0, 0, 0
 	for client := 1; client <= clients; client++ {
 		k := newErrands(7, client)
 		for range 2000 {
@@ -64,6 +65,7 @@ func TestWorkloadMixAndPace(t *testing.T) {
 			count(&delayed, s.Delay != "")
 			count(&narrow, s.Lane == narrowLane)
 			count(&limited, s.Lane == limitedLane)
+			count(&made, strings.HasPrefix(s.Lane, "tenant/"))
 			is.True(json.Valid(s.Args) || len(s.Args) == 0)
 		}
 	}
@@ -72,7 +74,7 @@ func TestWorkloadMixAndPace(t *testing.T) {
 	for _, kind := range []string{"sleep", "noop", "echo", "result", "fail", "flaky", "panic", "goexit", "chain", "snooze", "progress", "tx", "effect"} {
 		is.True(kinds["demo."+kind] > 20) // each kind is used
 	}
-	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, limited, ends["cancel"], ends["stop"]} {
+	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, limited, made, ends["cancel"], ends["stop"]} {
 		is.True(n > 100) // every option is used
 	}
 }

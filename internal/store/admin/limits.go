@@ -66,6 +66,9 @@ func setLimitIn(ctx context.Context, s *store.Store, tx pgx.Tx, c job.KeyLimitCh
 		return done, err
 	}
 	after := c.Apply(before)
+	if after.Rate == nil && (c.Per != nil || c.Burst != nil) {
+		return done, fmt.Errorf("%w: the lane has no rate: set the rate with its interval and burst", job.ErrInvalidSetting)
+	}
 	done.Changed = changedFields(before, after)
 	if before.Some() {
 		done.Before = &before

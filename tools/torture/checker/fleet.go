@@ -36,7 +36,7 @@ func (v *view) fleetHolds(f *Finding) {
 	}
 	turns := map[string][]turn{}
 	for _, s := range v.ordered {
-		if s.job == nil || s.tampered || limits[s.job.Lane] == nil {
+		if s.job == nil || s.tampered || limits[settingsOf(s.job.Lane)] == nil {
 			continue
 		}
 		for _, c := range s.claims {
@@ -59,7 +59,7 @@ func (v *view) fleetHolds(f *Finding) {
 				running[t.c] = true
 			}
 			from := v.limitsReadSince(t.c)
-			if most, known := limits[lane].most(from, t.at); known {
+			if most, known := limits[settingsOf(lane)].most(from, t.at); known {
 				f.judge(len(running) <= most, t.c.of.id, "job %d was claimed by %s at %s as running job number %d in lane %q, which has had at most %d slots over all pods since %s",
 					t.c.of.id, v.podID(t.c.podID).name(), clock(t.at), len(running), lane, most, clock(from))
 			}
@@ -76,7 +76,7 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 		for _, r := range sample.Running {
 			s := v.stories[r.Job]
 			_, open := sample.Leases[r.PodID]
-			if limits[r.Lane] == nil || !open || s == nil || s.tampered {
+			if limits[settingsOf(r.Lane)] == nil || !open || s == nil || s.tampered {
 				continue
 			}
 			if c := s.claim(r.Fence, r.PodID); c != nil && c.start() != nil {
@@ -88,7 +88,7 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 		}
 		for lane, n := range count {
 			from, to := v.limitsReadSince(newest[lane]), sample.T.Add(sample.Took)
-			if most, known := limits[lane].most(from, to); known {
+			if most, known := limits[settingsOf(lane)].most(from, to); known {
 				f.judge(n <= most, newest[lane].of.id, "%d jobs ran in lane %q at %s, which has had at most %d slots over all pods since %s", n, lane,
 					clock(sample.T), most, clock(from))
 			}

@@ -40,6 +40,13 @@ var fleetCrimes = []crime{
 		p.limit(2)
 		succeed(limited(p, "pod1", "pod2", "pod3"))
 	}, nil},
+	{"I16", "pods together run more than the slots of a lane made from a template", func(p *past) {
+		p.limit(1)
+		last(p.run.Calls).Lane = "tenant/*"
+		for _, pod := range []string{"pod1", "pod2"} {
+			p.submit("demo.noop", `{}`, lane("tenant/7")).claim(pod)
+		}
+	}, nil},
 	{"I16", "a single pod runs more than a lane's slots", func(p *past) {
 		p.limit(1)
 		succeed(limited(p, "pod1", "pod1"))

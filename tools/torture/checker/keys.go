@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/tools/torture/history"
 )
 
@@ -151,9 +152,10 @@ func (v *view) placedSince(c *claim) time.Time {
 	return since
 }
 
-// placeFor reports whether there was definitely a place for a job throughout the given period: all other open jobs of its key could not have filled the
-// limits.
-func (v *view) placeFor(s *story, from, to time.Time) bool {
+// placeFor reports whether there was definitely a place for a job throughout the given period, or for another job of its key that a process with free slots
+// would have claimed: the remaining open jobs of the key could not have filled the limits. A plain job that waited in the same lane, for a kind that the
+// process handles, and was neither claimed nor changed meanwhile, is not one of them.
+func (v *view) placeFor(s *story, l *life, from, to time.Time) bool {
 	if s.key == "" {
 		return true
 	}
@@ -170,6 +172,9 @@ func (v *view) placeFor(s *story, from, to time.Time) bool {
 			continue
 		}
 		if other.job.Lane == s.job.Lane {
+			if other.plain() && l.knows(other.job.Kind) && other.waitsThroughout(from, to) {
+				continue
+			}
 			others++
 		}
 		if other.job.Kind == s.job.Kind {
@@ -179,4 +184,15 @@ func (v *view) placeFor(s *story, from, to time.Time) bool {
 	least, _ := v.keyLimits.between(s.job.Lane, s.key, from, to)
 	most := perKey[s.job.Kind]
 	return others < min(least, 20) && (most == 0 || ofKind < most)
+}
+
+// plain reports whether a job waits for nothing but its key, its lane and a pod.
+func (s *story) plain() bool {
+	return s.job.Subject == "" && s.job.UniqueKey == nil && s.job.Crashes == 0
+}
+
+// waitsThroughout reports whether a job was not running in the given period and had no event in it, except for its submission.
+func (s *story) waitsThroughout(from, to time.Time) bool {
+	return !slices.ContainsFunc(s.events, func(e *job.Event) bool { return e.Event != "job.enqueued" && !e.At.Before(from) && !e.At.After(to) }) &&
+		!slices.ContainsFunc(s.claims, func(c *claim) bool { return !c.event.At.After(to) && (c.end == nil || !c.end.At.Before(from)) })
 }

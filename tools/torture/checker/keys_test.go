@@ -49,6 +49,18 @@ var keyCrimes = []crime{
 		p.pass(60 * time.Second)
 		j.claim("pod1").succeed()
 	}, nil},
+	{"I14", "no job of a key starts although none runs", func(p *past) {
+		p.pass(10 * time.Second)
+		p.limitKey("*", 1)
+		var list []*tale
+		for range 5 {
+			list = append(list, p.submit("demo.noop", `{}`, tenant("k")))
+		}
+		p.pass(60 * time.Second)
+		for _, t := range list {
+			t.claim("pod1").succeed()
+		}
+	}, nil},
 	{"I21", "a job has another key than its submission", func(p *past) { p.submit("demo.noop", `{}`, tenant("k")).claim("pod1").succeed() },
 		func(r *history.Run) { last(r.Keys).Key = "other" }},
 }
@@ -95,6 +107,14 @@ var keyInnocent = []alibi{
 		p.join("pod3")
 		p.pass(time.Second)
 		lost.succeed()
+	}, nil},
+	{"a job that waits while another job of its key has the only place in a closed lane", func(p *past) {
+		p.pass(10 * time.Second)
+		shut := []*tale{p.submit("demo.sleep", `{"ms":500}`, tenant("k"), lane("limited")), p.submit("demo.sleep", `{"ms":500}`, tenant("k"), lane("limited"))}
+		j := p.submit("demo.sleep", `{"ms":500}`, tenant("k"))
+		p.pass(30 * time.Second)
+		endAll(p, shut[0].claim("pod1"), shut[1].claim("pod1"))
+		j.claim("pod1").succeed()
 	}, nil},
 	{"a job that waits behind those of its key while pods are idle", func(p *past) {
 		p.pass(10 * time.Second)

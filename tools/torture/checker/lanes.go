@@ -3,6 +3,7 @@ package checker
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -71,7 +72,15 @@ func changed(rules []rule, c *history.Call, next rule) []rule {
 
 // known returns the rule that was definitely in force for a lane throughout the given period.
 func (l lanes) known(lane string, from, to time.Time) (rule, bool) {
-	return during(l.byName[lane], from, to)
+	return during(l.byName[settingsOf(lane)], from, to)
+}
+
+// settingsOf returns the name of the lane or template that has the settings of a lane. Only lanes made from a template have a slash in their names.
+func settingsOf(lane string) string {
+	if prefix, _, made := strings.Cut(lane, "/"); made {
+		return prefix + "/*"
+	}
+	return lane
 }
 
 func during(rules []rule, from, to time.Time) (rule, bool) {
