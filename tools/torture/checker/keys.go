@@ -153,13 +153,14 @@ func (v *view) placedSince(c *claim) time.Time {
 }
 
 // placeFor reports whether there was definitely a place for a job throughout the given period, or for another job of its key that a process with free slots
-// would have claimed: the remaining open jobs of the key could not have filled the limits. A plain job that waited in the same lane, for a kind that the
-// process handles, and was neither claimed nor changed meanwhile, is not one of them.
-func (v *view) placeFor(s *story, l *life, from, to time.Time) bool {
+// would have claimed: the remaining open jobs of the key could not have filled the limits. A job that waited in the same lane, while such a process handled
+// its kind, and was neither claimed nor changed meanwhile, is not one of them.
+func (v *view) placeFor(s *story, from, to time.Time) bool {
 	if s.key == "" {
 		return true
 	}
-	others, ofKind := 0, 0
+	least, _ := v.keyLimits.between(s.job.Lane, s.key, from, to)
+	most, others, ofKind := perKey[s.job.Kind], 0, 0
 	for _, other := range v.keyed[s.key] {
 		if other == s || other.job == nil || len(other.events) == 0 {
 			continue
@@ -172,7 +173,8 @@ func (v *view) placeFor(s *story, l *life, from, to time.Time) bool {
 			continue
 		}
 		if other.job.Lane == s.job.Lane {
-			if other.plain() && l.knows(other.job.Kind) && other.waitsThroughout(from, to) {
+			free := other.job.Crashes <= 1 && (other.job.UniqueKey == nil || v.trouble.stillForAll(from, to)) // else it may be isolated, or its unique key locked
+			if free && other.waitsThroughout(from, to) && v.roomForKind(other.job.Kind, from, to) {
 				continue
 			}
 			others++
@@ -180,15 +182,16 @@ func (v *view) placeFor(s *story, l *life, from, to time.Time) bool {
 		if other.job.Kind == s.job.Kind {
 			ofKind++
 		}
+		if others >= min(least, 20) || most > 0 && ofKind >= most {
+			return false
+		}
 	}
-	least, _ := v.keyLimits.between(s.job.Lane, s.key, from, to)
-	most := perKey[s.job.Kind]
-	return others < min(least, 20) && (most == 0 || ofKind < most)
+	return true
 }
 
-// plain reports whether a job waits for nothing but its key, its lane and a pod.
-func (s *story) plain() bool {
-	return s.job.Subject == "" && s.job.UniqueKey == nil && s.job.Crashes == 0
+// roomForKind reports whether a process that handles a kind worked normally and had free slots in every sample of the given period.
+func (v *view) roomForKind(kind string, from, to time.Time) bool {
+	return slices.ContainsFunc(v.lives, func(l *life) bool { return l.knows(kind) && v.able(l, from, to) && v.roomIn(l, from, to) })
 }
 
 // waitsThroughout reports whether a job was not running in the given period and had no event in it, except for its submission.

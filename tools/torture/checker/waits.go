@@ -208,7 +208,7 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 				began[l] = look.at
 			}
 			if look.at.Sub(began[l]) >= enough && v.able(l, began[l], look.at) && l.knows(w.of.job.Kind) &&
-				(v.lanes.free(w.of.job.Lane, began[l].Add(-told), look.at) || v.noneStarts(w.of.job.Lane, began[l], look.at)) && v.placeFor(w.of, l, began[l].Add(-told), look.at) {
+				(v.lanes.free(w.of.job.Lane, began[l].Add(-told), look.at) || v.noneStarts(w.of.job.Lane, began[l], look.at)) && v.placeFor(w.of, began[l].Add(-told), look.at) {
 				return l, began[l]
 			}
 			if look.at.Sub(began[l]) >= enough {

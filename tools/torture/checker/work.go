@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -111,13 +112,24 @@ func (v *view) roomFor(from, to time.Time) *life {
 		if l.remote() || !v.able(l, from, to) {
 			continue
 		}
-		room := true
-		for _, look := range v.slotsOverTime() {
-			room = room && (look.at.Before(from) || look.at.After(to) || look.free[l])
-		}
-		if room {
+		if v.roomIn(l, from, to) {
 			return l
 		}
 	}
 	return nil
+}
+
+// roomIn reports whether a process had free slots in every sample of the given period.
+func (v *view) roomIn(l *life, from, to time.Time) bool {
+	looks := v.slotsOverTime()
+	first, _ := slices.BinarySearchFunc(looks, from, func(l freeSlots, at time.Time) int { return l.at.Compare(at) })
+	for _, look := range looks[first:] {
+		if look.at.After(to) {
+			break
+		}
+		if !look.free[l] {
+			return false
+		}
+	}
+	return true
 }
