@@ -101,6 +101,7 @@ var moments = map[string][]string{
 	"pods":            {"started_at", "lease_until", "closed_at", "swept_at"},
 	"slot_grants":     {"wants_since"},
 	"limits":          {"next_start", "held_until"},
+	"lanes":           {"idle_since"},
 	"pipelines":       {"created_at"},
 	"parts":           {"completed_at"},
 }
