@@ -55,7 +55,7 @@ func TestManyScrapesAreOneStatement(t *testing.T) {
 	is := is.New(t)
 	var o overheard
 	r := newRunner(t, o.pool(t), runner.Options{}, nil)
-	asked := func() (n int) { return o.so()["select n.name, (select count(*)::int from ("] }
+	asked := func() (n int) { return o.so()["select coalesce(n.template, n.name), sum((select count(*)::int from ("] }
 	began := time.Now()
 	for range 20 {
 		is.Equal(len(gathered(t, r)) > 0, true) // each scrape succeeds

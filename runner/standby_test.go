@@ -96,7 +96,7 @@ func TestIdlePodStatements(t *testing.T) {
 			start(t, o.pool(t), runner.Options{HeartbeatEvery: c.beat, LeaseFor: max(5*c.beat, 2*time.Second), PollEvery: c.poll}, map[string]handler{"k": succeed})
 			pgtest.Wait(t, "startup is complete", func() bool {
 				now := o.so()
-				return now["listen"] == 2 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["task done"] >= 15 && now["lead"] >= 1
+				return now["listen"] == 2 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["task done"] >= 16 && now["lead"] >= 1
 			})
 			began, before := time.Now(), o.so()
 			heard := map[string]int{}

@@ -320,14 +320,14 @@ func TestJobMethodsWithoutDatabase(t *testing.T) {
 		"Boot": "pod id", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
 		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": `"half" true`, "Progress": nil, "Message": nil, "Emit": nil, "Token": "secret",
-		"Failure": job.Failure{JobID: 3, Kind: "ship"},
+		"Failure": job.Failure{JobID: 3, Kind: "ship"}, "Context": "a context",
 	}
 	empty := map[string]any{
 		"ID": int64(1), "Kind": "step", "Lane": "default", "Subject": "", "Key": "", "Priority": 10, "Attempt": 1, "MaxAttempts": 5, "Crashes": 0, "Fence": int64(1),
 		"Boot": "runnertest", "PodName": "runnertest", "Snoozes": 0, "PipelineID": int64(1), "Step": 0, "CreatedAt": "now", "SubmittedBy": "",
 		"ClaimedAt": "now", "Path": "poll", "PreviousResult": "error", "Branches": "error", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": " false", "Progress": nil, "Message": nil, "Emit": nil, "Token": "token",
-		"Failure": "error",
+		"Failure": "error", "Context": "a context",
 	}
 	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
 		for _, c := range []struct {
@@ -404,6 +404,8 @@ func answer(ctx context.Context, t *testing.T, method reflect.Value, name string
 		case nil:
 		case error:
 			return v
+		case context.Context:
+			return "a context"
 		case iter.Seq2[runner.Branch, error]:
 			var all []string
 			for b, err := range v {

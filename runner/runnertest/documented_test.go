@@ -202,8 +202,11 @@ func reindex(_ context.Context, jobs []*runner.Job[Reindex]) []runner.BatchResul
 	return results
 }
 
+// docs:begin
 func TestDocsReindexBatch(t *testing.T) {
 	runs := runnertest.CallBatch(t, reindex, []Reindex{{Doc: "a"}, {Doc: ""}})
 	runs[0].RequireState(runner.StateSucceeded)
 	runs[1].RequireState(runner.StateFailed)
 }
+
+// docs:end
