@@ -57,10 +57,10 @@ const (
 	on conflict (id) do nothing
 )`
 	oneLive = `new_live as (
-	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state, lane, kind, subject, claim_xid)
+	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state, lane, kind, subject, claim_xid, start_by)
 	select @new_id::bigint, now(), case when runs then now() end, case when runs then now() end, runs::int, case when runs then @pod::uuid end,
 		1 + runs::int, runs::int, @new_priority::smallint, case when runs then 'running' else 'pending' end, lane, @new_kind, '',
-		case when runs then pg_current_xact_id() end
+		case when runs then pg_current_xact_id() end, now() + (select s.within from trapeze.start_within(@new_kind, lane) s(within)) * interval '1 millisecond'
 	from next
 )`
 
@@ -97,7 +97,7 @@ func oneEvents(list ...string) string {
 // plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys of any sort, delays, approval or
 // fan-outs.
 func (n *NewJob) plain() bool {
-	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && n.StartMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
+	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && n.StartMillis == 0 && !n.Unlimited && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
 // finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.
