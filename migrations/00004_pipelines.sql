@@ -151,8 +151,8 @@ end $$;
 -- On-failure jobs are steps in the plan of the job, in that of its kind, or with its end. They become a separate pipeline in the commit that fails or
 -- cancels the job, on every path that ends it. Submitted are the steps for the job's own failure, or else those of its kind; then the compensations of
 -- the run that ended; then those of the steps before it, the latest first. They are one chain. Its first job waits for approval if its lane requires
--- that. The steps after it are marked as emitted, so that the lane's rule holds for them too. They must run
--- however late, so that no limit of a kind or lane for their start applies. The function has its owner's rights, for it runs in
+-- that. The steps after it are marked as emitted, so that the lane's rule holds for them too. Start limits of kinds and
+-- lanes do not apply to any of them: compensation must run. The function has its owner's rights, for it runs in
 -- statements of every role that ends jobs. Rows that are loaded or moved have ended before, and are passed over.
 -- +goose StatementBegin
 create function trapeze.follow_failure() returns trigger
