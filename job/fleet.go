@@ -22,6 +22,7 @@ type LaneUse struct {
 	SlotsPerPod      *int       `json:"slots_per_pod"`
 	StaleAfter       *Seconds   `json:"stale_after_s"`
 	MaxAge           *Seconds   `json:"max_age_s"`
+	StartWithin      *Seconds   `json:"start_within_s"`
 	RequiresApproval bool       `json:"requires_approval"`
 	FourEyes         bool       `json:"four_eyes"`
 	Enabled          bool       `json:"enabled"`

@@ -27,10 +27,11 @@ var (
 // Lane holds a lane's settings.
 type Lane struct {
 	Name             string   `json:"name"`
-	Slots            *int     `json:"slots"`         // limit across all pods; nil means no limit
-	SlotsPerPod      *int     `json:"slots_per_pod"` // nil means only the pod's own limit
-	StaleAfter       *Seconds `json:"stale_after_s"` // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
-	MaxAge           *Seconds `json:"max_age_s"`     // nil means the pods' default, and 0 means no limit
+	Slots            *int     `json:"slots"`          // limit across all pods; nil means no limit
+	SlotsPerPod      *int     `json:"slots_per_pod"`  // nil means only the pod's own limit
+	StaleAfter       *Seconds `json:"stale_after_s"`  // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
+	MaxAge           *Seconds `json:"max_age_s"`      // nil means the pods' default, and 0 means no limit
+	StartWithin      *Seconds `json:"start_within_s"` // a job that has not started so long after it was due fails; nil means no limit
 	RequiresApproval bool     `json:"requires_approval"`
 	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by someone other than their submitter
 	Enabled          bool     `json:"enabled"`
@@ -106,8 +107,9 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 type LaneChange struct {
 	Slots            Limit[int]     `json:"slots,omitzero"`
 	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
-	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"` // whole seconds
-	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`     // whole seconds
+	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"`  // whole seconds
+	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`      // whole seconds
+	StartWithin      Limit[Seconds] `json:"start_within_s,omitzero"` // whole seconds; applies to jobs that are created after the change
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
 	FourEyes         *bool          `json:"four_eyes,omitempty"` // true only if the lane also requires approval
 	Enabled          *bool          `json:"enabled,omitempty"`
@@ -124,7 +126,7 @@ type LaneChange struct {
 
 // Whole returns the change with every unset field set to its default, except Kinds and Engine.
 func (c LaneChange) Whole() LaneChange {
-	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
+	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.StaleAfter.Set, &c.MaxAge.Set, &c.StartWithin.Set} {
 		*set = true
 	}
 	if c.RequiresApproval == nil {
@@ -146,6 +148,7 @@ func (c LaneChange) Apply(l Lane) Lane {
 	c.SlotsPerPod.apply(&l.SlotsPerPod)
 	c.StaleAfter.apply(&l.StaleAfter)
 	c.MaxAge.apply(&l.MaxAge)
+	c.StartWithin.apply(&l.StartWithin)
 	if c.RequiresApproval != nil {
 		l.RequiresApproval = *c.RequiresApproval
 	}
@@ -169,7 +172,7 @@ func (c LaneChange) Apply(l Lane) Lane {
 // Limits on a lane's settings.
 const (
 	MaxLaneSlots = 1_000_000
-	MaxLaneAge   = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter
+	MaxLaneAge   = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter and StartWithin
 )
 
 var (
@@ -207,6 +210,7 @@ func (c LaneChange) Validate() error {
 		c.SlotsPerPod.validate("slots_per_pod", 0, MaxLaneSlots, 1),
 		c.StaleAfter.validate("stale_after_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 		c.MaxAge.validate("max_age_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
+		c.StartWithin.validate("start_within_s", Seconds(time.Second), Seconds(MaxLaneAge), Seconds(time.Second)),
 	}
 	if c.Engine != nil {
 		errs = append(errs, ValidateEngineName(*c.Engine))

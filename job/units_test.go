@@ -15,7 +15,7 @@ func TestDurationUnitEncoding(t *testing.T) {
 	lane := Lane{Name: "l", MaxAge: &age}
 	encoded, err := json.Marshal(lane)
 	is.NoErr(err)
-	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"stale_after_s":null,"max_age_s":172800,`+
+	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"stale_after_s":null,"max_age_s":172800,"start_within_s":null,`+
 		`"requires_approval":false,"four_eyes":false,"enabled":false,"drained":false,"engine":"","next_engine":null,"template":null,"kinds":null}`)
 	var again Lane
 	is.NoErr(json.Unmarshal(encoded, &again))

@@ -67,6 +67,7 @@ create table trapeze.lanes (
     granted           integer not null default 0,                 -- the sum of slot_grants, under this row's lock
     requires_approval boolean not null default false,             -- what is submitted waits until a person approves it
     max_age_s         integer check (max_age_s >= 0),             -- null: what the pods say; 0: no limit
+    start_within_s    integer check (start_within_s > 0),         -- of becoming due; a job that starts later fails; null: no limit
     stale_after_s     integer check (stale_after_s >= 0),         -- for kinds that say nothing; null: what the pods say; 0: no limit
     four_eyes         boolean not null default false,             -- another person than the submitter must approve
     engine            text not null default 'postgres' check (octet_length(engine) between 1 and 100), -- which runs its jobs

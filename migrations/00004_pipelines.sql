@@ -49,9 +49,20 @@ create table trapeze.kinds (
     kind        text primary key,
     on_failure  json,                                         -- as jobs.planned
     max_crashes integer check (max_crashes > 0),              -- null: what the pod that recovers the job says
-    per_key     integer check (per_key > 0)                   -- how many jobs of each key may run at a time; null: no limit
+    per_key     integer check (per_key > 0),                  -- how many jobs of each key may run at a time; null: no limit
+    start_within_ms bigint check (start_within_ms > 0)        -- of becoming due; a job that starts later fails; null: no limit
 );
-comment on table trapeze.kinds is 'One row per kind for which the pods declare on-failure jobs, a limit of crashes or a limit per key.';
+comment on table trapeze.kinds is 'One row per kind for which the pods declare on-failure jobs or limits: of crashes, per key, of the start.';
+
+-- The time in milliseconds within which a new job must start once it is due: the smaller of its kind's and its lane's, or null if neither has one. The
+-- planner inlines the function. A lane that exists costs one probe.
+-- +goose StatementBegin
+create function trapeze.start_within(kind text, lane text) returns setof bigint language sql stable begin atomic
+    select least((select k.start_within_ms from trapeze.kinds k where k.kind = start_within.kind),
+        1000::bigint * nullif(coalesce((select coalesce(n.start_within_s, 0) from trapeze.lanes n where n.name = start_within.lane),
+            (select t.start_within_s from trapeze.lane_rules(start_within.lane) t)), 0));
+end;
+-- +goose StatementEnd
 
 -- For people, dashboards and SQL.
 create view trapeze.job as
@@ -140,7 +151,8 @@ end $$;
 -- On-failure jobs are steps in the plan of the job, in that of its kind, or with its end. They become a separate pipeline in the commit that fails or
 -- cancels the job, on every path that ends it. Submitted are the steps for the job's own failure, or else those of its kind; then the compensations of
 -- the run that ended; then those of the steps before it, the latest first. They are one chain. Its first job waits for approval if its lane requires
--- that. The steps after it are marked as emitted, so that the lane's rule holds for them too. The function has its owner's rights, for it runs in
+-- that. The steps after it are marked as emitted, so that the lane's rule holds for them too. Start limits of kinds and
+-- lanes do not apply to any of them: compensation must run. The function has its owner's rights, for it runs in
 -- statements of every role that ends jobs. Rows that are loaded or moved have ended before, and are passed over.
 -- +goose StatementBegin
 create function trapeze.follow_failure() returns trigger
@@ -187,7 +199,7 @@ begin
     made.traceparent := was.traceparent;
     made.planned := (
         select json_agg(json_build_object('kind', s.step -> 'kind', 'args', s.step -> 'args', 'lane', coalesce(s.step ->> 'lane', ''),
-            'subject', s.step -> 'subject', 'key', s.step -> 'key', 'priority', s.step -> 'priority', 'emitted', true) order by s.no)
+            'subject', s.step -> 'subject', 'key', s.step -> 'key', 'priority', s.step -> 'priority', 'emitted', true, 'unlimited', true) order by s.no)
         from unnest(steps[2:]) with ordinality as s(step, no));
     made.id := trapeze.single_job_id();
     perform trapeze.insert_job(made, coalesce((steps[1] ->> 'priority')::integer, new.priority), null,
@@ -212,5 +224,6 @@ revoke execute on function trapeze.insert_job(trapeze.jobs, integer, timestamptz
 drop trigger follow_failure on trapeze.done_cancelled;
 drop trigger follow_failure on trapeze.done_failed;
 drop function trapeze.follow_failure(), trapeze.insert_job(trapeze.jobs, integer, timestamptz, boolean, text, text, text, timestamptz);
+drop function trapeze.start_within(text, text);
 drop view trapeze.pipeline, trapeze.job;
 drop table trapeze.kinds, trapeze.parts, trapeze.deferrals, trapeze.fan_outs, trapeze.pipelines;

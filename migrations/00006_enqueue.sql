@@ -373,6 +373,8 @@ begin
         pipeline_id := coalesce(pipeline_id, holder); -- it is not kept any more
         return;
     end if;
+    start_by := least(start_by, greatest(run_at, now(), now() + debounce_max)
+        + (select w * interval '1 millisecond' from trapeze.start_within(kind, j.lane) w));
     pipeline_id := j.id;
     state := case when approval then 'awaiting_approval' else 'pending' end;
     perform trapeze.insert_job(j, priority, greatest(run_at, now()), approval, case when unique_key is not null then unique_while end,

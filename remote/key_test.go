@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -34,8 +35,12 @@ func TestKeyOfRemoteJob(t *testing.T) {
 			return runner.Then(runner.Chain(raw("note", `4`), runner.Step(raw("note", `5`), runner.Key(""))), runner.Key("next")), nil
 		})
 		runner.HandleRaw(r, "note", note)
-		defer func() { is.True(strings.Contains(recover().(string), "ConcurrencyPerKey")) }()
-		runner.HandleRaw(r, "limited", note, runner.ConcurrencyPerKey(1))
+		refused := func(option runner.HandleOption, why string) {
+			defer func() { is.True(strings.Contains(recover().(string), why)) }()
+			runner.HandleRaw(r, "limited", note, option)
+		}
+		refused(runner.ConcurrencyPerKey(1), "ConcurrencyPerKey, which a remote worker cannot declare")
+		refused(runner.StartWithin(time.Minute), "StartWithin, which a remote worker cannot declare")
 	})
 	id := submit(t, p, raw("fan", `0`), runner.Key("tenant"))
 	is.Equal(ends(t, p, id, job.Succeeded).Key, "tenant")

@@ -73,6 +73,17 @@ func ConcurrencyPerKey(n int) HandleOption {
 	})
 }
 
+// StartWithin limits the time from when a job of this kind is due until its first start. A job that has not started by then fails with the reason
+// expired, as with [StartBy]; if both are set, the earlier time decides, and so does that of a lane with such a limit. The time is set when the job is
+// created, in whole milliseconds: by any submission, as a next step, as a child, or by a schedule. Failure steps and jobs that an operator retries have
+// no limit. The program that started last decides. Default: no limit.
+func StartWithin(d time.Duration) HandleOption {
+	return handleOption(func(k *registered) {
+		k.complain(d >= time.Millisecond, "StartWithin(%s), want at least 1ms", d)
+		k.StartWithin = d
+	})
+}
+
 // KeepRunning lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
 // fenced, but their external effects may overlap with those of the job's next run on another pod.
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
@@ -188,6 +199,9 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	}
 	if k.PerKey > 0 && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q has ConcurrencyPerKey, which a remote worker cannot declare: set it on the kind in a pod", name))
+	}
+	if k.StartWithin > 0 && r.remote != nil {
+		panic(fmt.Sprintf("runner: kind %q has StartWithin, which a remote worker cannot declare: set it on the kind in a pod", name))
 	}
 	if k.InDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))

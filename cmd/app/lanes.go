@@ -28,9 +28,9 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 		Args:    cobra.NoArgs,
 	}, func(ctx context.Context, c *cobra.Command, at *cli.Client) error {
 		now := time.Now()
-		return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE STALE AGE KINDS", readLanes(ctx, at), func(l job.LaneUse) []string {
+		return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE STALE AGE START KINDS", readLanes(ctx, at), func(l job.LaneUse) []string {
 			return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
-				span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
+				span(l.StaleAfter), span(l.MaxAge), span(l.StartWithin), text.Short(strings.Join(l.Kinds, ","), 60)}
 		})
 	})
 }
@@ -99,6 +99,7 @@ func newLaneSetCommand() *cobra.Command {
   slots_per_pod=N       maximum number of running jobs per pod
   stale_after_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
   max_age_s=N           fail jobs that have not finished after this time; 0 means no limit; also 48h
+  start_within_s=N      fail new jobs that have not started this long after they were due, such as 600 or 10m; at least 1
   requires_approval=B   submitted jobs, and steps that handlers return from other lanes, wait for trapeze approve
   four_eyes=B           true: a person other than the submitter must approve the job; needs requires_approval=true
   enabled=B             false: no job starts
@@ -246,7 +247,7 @@ func limitOf(l job.LaneUse) string {
 func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	limits := map[string]func(text string) error{
 		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod),
-		"stale_after_s": seconds(&c.StaleAfter), "max_age_s": seconds(&c.MaxAge),
+		"stale_after_s": seconds(&c.StaleAfter), "max_age_s": seconds(&c.MaxAge), "start_within_s": seconds(&c.StartWithin),
 	}
 	bools := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
 	seen := map[string]bool{}

@@ -50,9 +50,10 @@ type Run struct {
 type Handler struct {
 	Name        string
 	Timeout     time.Duration
-	MaxAttempts int // 0 means the default
-	MaxCrashes  int // 0 means the default
-	PerKey      int // number of jobs that may run for each key; 0 means no limit
+	MaxAttempts int           // 0 means the default
+	MaxCrashes  int           // 0 means the default
+	PerKey      int           // number of jobs that may run for each key; 0 means no limit
+	StartWithin time.Duration // time within which a job must start after it is due; 0 means no limit
 	Backoff     job.Backoff
 	StaleAfter  *time.Duration // 0 means no limit; nil means the lane's setting or, if it has none, the pod's
 	KeepRunning bool

@@ -20,7 +20,7 @@ func (p *Pod) declareKinds(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		kinds[i] = admin.Kind{Name: name, OnFailure: plan, MaxCrashes: k.MaxCrashes, PerKey: k.PerKey}
+		kinds[i] = admin.Kind{Name: name, OnFailure: plan, MaxCrashes: k.MaxCrashes, PerKey: k.PerKey, StartMillis: k.StartWithin.Milliseconds()}
 	}
 	return admin.DeclareKinds(ctx, p.Commands, kinds)
 }

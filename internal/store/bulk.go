@@ -14,10 +14,12 @@ import (
 // row by row.
 const bulkFrom = 200
 
-// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of the lanes requires approval, which
-// COPY cannot check row by row. Plan: lanes_pkey.
+// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of the lanes requires approval, or any lane or kind
+// limits the time until the start, which COPY cannot check row by row. Plan: lanes_pkey; kinds_pkey.
 var bulkBegunSQL = newStatement(`
-select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.requires_approval)`)
+select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@asking::text[]) and n.requires_approval)
+	or exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.start_within_s is not null)
+	or exists (select from trapeze.kinds k where k.kind = any(@kinds::text[]) and k.start_within_ms is not null)`)
 
 // bulkRestSQL inserts the jobs' events and their pipelines' rows. Plan: inserts only; reads no other table.
 var bulkRestSQL = newStatement(`
@@ -46,7 +48,7 @@ func Bulky(list []NewJob) bool {
 
 // EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills the tables with COPY in one transaction. Jobs with a key wait
 // for places, for which the caller must call [Store.AdmitNext]. Other jobs with a subject are parked as due, and must be promoted. If one of the lanes
-// requires approval, it inserts nothing and returns false; use [Store.Enqueue] instead.
+// requires approval, or a lane or kind limits the time until the start, it inserts nothing and returns false; use [Store.Enqueue] instead.
 func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		done, err = enqueueBulkIn(ctx, s, tx, list, "key")
@@ -67,7 +69,7 @@ func (n *NewJob) startBy(submitted time.Time) *time.Time {
 	return &by
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval.
+// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval or limits the time until the start, nor does a kind.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	if Bulky(list) {
 		if done, err := enqueueBulkIn(ctx, s, tx, list, "scheduled"); err != nil || done {
@@ -80,16 +82,23 @@ func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) erro
 
 // enqueueBulkIn fills the tables. why is the reason for which jobs with a key are parked.
 func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob, why string) (done bool, err error) {
-	var lanes []string
-	for i := range list {
-		if !list[i].Approved && (len(lanes) == 0 || lanes[len(lanes)-1] != list[i].Lane) {
-			lanes = append(lanes, list[i].Lane)
+	var lanes, asking, kinds []string
+	add := func(to *[]string, name string) {
+		if len(*to) == 0 || (*to)[len(*to)-1] != name {
+			*to = append(*to, name)
 		}
+	}
+	for i := range list {
+		if n := &list[i]; !n.Approved {
+			add(&asking, n.Lane)
+		}
+		add(&lanes, list[i].Lane)
+		add(&kinds, list[i].Kind)
 	}
 	var now time.Time
 	var xid uint64
-	var approval bool
-	if err := tx.QueryRow(ctx, s.In(bulkBegunSQL.text), lanes).Scan(&now, &xid, &approval); err != nil || approval {
+	var slow bool
+	if err := tx.QueryRow(ctx, s.In(bulkBegunSQL.text), asking, lanes, kinds).Scan(&now, &xid, &slow); err != nil || slow {
 		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))

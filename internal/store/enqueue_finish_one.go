@@ -12,25 +12,26 @@ import (
 // and the statement for many jobs runs instead.
 //
 // finishOneSQL ends a job without a subject or key that succeeded, and inserts its next step, which must not need approval. It writes nothing if a cancel
-// request was committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
+// request was committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods, lanes, kinds and live_for_claim; inserts.
 //
 // endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.
 //
 // enqueueOneSQL inserts a job, and starts it on insert where possible. It writes nothing if the lane requires approval. Plan: one probe
-// each of lanes, pods and live_for_claim; inserts.
+// each of lanes, kinds, pods and live_for_claim; inserts.
 //
 // enqueueOneFreeSQL inserts a pending job in one of the host application's transactions. It writes nothing if the lane requires approval,
-// or if the id is in use. It reads only one row of lanes, so its plan is good under any planner settings. Plan: one probe of lanes;
-// inserts.
+// or if the id is in use. It reads only one row each of lanes and kinds, so its plan is good under any planner settings. Plan: one probe of
+// each; inserts.
 var (
-	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @new_lane::text as lane, @ahead::smallint as ahead from gone`),
+	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @new_lane::text as lane, @ahead::smallint as ahead,
+			(select n.start_within_s from trapeze.lanes n where n.name = @new_lane::text) as lane_s from gone`),
 		oneJob, onePipeline, oneLive, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
 		`select g.id, 'succeeded', n.runs, null::bigint, null::text, null::text, null::int, null::timestamptz from gone g cross join next n`)
 	endOneSQL     = newStatement(with(oneGone, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint, null::text, null::text, null::int, null::timestamptz from gone`)
 	enqueueOneSQL = newStatement(with(oneNext(goesAheadInRanges, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline,
 		oneLive, oneEvents(oneNextEvents)), `select @new_id::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
 	enqueueOneFreeSQL = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",
-		"next as (\n\t"+oneInsert+"asked\n\ton conflict (id) do nothing\n\treturning parent_id, lane, false as runs\n)", onePipeline, oneLive, oneEvents(oneNextEvents)),
+		"next as (\n\t"+oneInsert+"asked\n\ton conflict (id) do nothing\n\treturning parent_id, lane, false as runs, (select lane_s from asked) as lane_s\n)", onePipeline, oneLive, oneEvents(oneNextEvents)),
 		`select @new_id::bigint, 'pending', `+tookMicros+` from next`)
 )
 
@@ -42,10 +43,12 @@ const (
 	returning id, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
-	// oneSubmission selects a submitted or scheduled job, unless it needs approval. Plan: one probe of lanes_pkey.
-	oneSubmission = `select @new_parent_id::bigint as parent_id, @new_lane::text as lane
-		where @new_id::bigint is not null and not coalesce(@new_needs_approval::boolean,
-			(select n.requires_approval from trapeze.lanes n where n.name = @new_lane::text), false)`
+	// oneSubmission selects a submitted or scheduled job, unless it needs approval, with its lane's limit of the time until the start. The lane exists:
+	// a job for a lane that is still to be made has a delay. Plan: one probe of lanes_pkey.
+	oneSubmission = `select s.* from (select @new_parent_id::bigint as parent_id, @new_lane::text as lane, (
+			select case when coalesce(@new_needs_approval::boolean, n.requires_approval) then -1 else n.start_within_s end
+			from trapeze.lanes n where n.name = @new_lane::text) as lane_s offset 0) s
+		where @new_id::bigint is not null and s.lane_s is distinct from -1`
 
 	oneJob    = "new_job as (\n\t" + oneInsert + "next\n)"
 	oneInsert = `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, xid,
@@ -57,10 +60,11 @@ const (
 	on conflict (id) do nothing
 )`
 	oneLive = `new_live as (
-	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state, lane, kind, subject, claim_xid)
+	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state, lane, kind, subject, claim_xid, start_by)
 	select @new_id::bigint, now(), case when runs then now() end, case when runs then now() end, runs::int, case when runs then @pod::uuid end,
 		1 + runs::int, runs::int, @new_priority::smallint, case when runs then 'running' else 'pending' end, lane, @new_kind, '',
-		case when runs then pg_current_xact_id() end
+		case when runs then pg_current_xact_id() end, now() + least((select k.start_within_ms from trapeze.kinds k where k.kind = @new_kind),
+		lane_s * 1000::bigint) * interval '1 millisecond'
 	from next
 )`
 
@@ -97,7 +101,7 @@ func oneEvents(list ...string) string {
 // plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys of any sort, delays, approval or
 // fan-outs.
 func (n *NewJob) plain() bool {
-	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && n.StartMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
+	return n.Subject == "" && n.Key == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && n.StartMillis == 0 && !n.Unlimited && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
 // finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.

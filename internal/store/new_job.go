@@ -37,6 +37,7 @@ type NewJob struct {
 	Priority       int
 	DelayMillis    int64 // if positive, the job is parked for this long
 	StartMillis    int64 // if positive, the job fails if it does not start within this time
+	Unlimited      bool  // the start limits of its kind and lane do not apply
 	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for
@@ -104,7 +105,8 @@ func placeParts(ahead string) string {
 // placeWaiting is used instead of placeParts in a transaction of the host application. Such a transaction takes no guards, because all
 // other submissions for the subject would then wait for it. A job with a subject or key is parked as due, and is promoted after the commit.
 const placeWaiting = `placed as materialized (
-	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 or w.subject <> '' or w.key is not null then 'parked' else 'pending' end as place
+	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 or w.subject <> '' or w.key is not null then 'parked' else 'pending' end as place,
+		` + startBy + ` as start_by
 	from (select * from input_jobs offset 0) w
 ), ` + placeRows
 
@@ -120,13 +122,20 @@ func mayStart(ahead string) string {
 	from (select i.*, now() as run_after from input_jobs i offset 0) w`
 }
 
+// startBy is the latest time of the first start of the job in row w: the earliest of the job's own limit, which counts from the submission, and those
+// of its kind and lane, which count from the time at which the job is due. Plan: one probe each of kinds and lanes_pkey; lane_templates if the lane does
+// not exist.
+const startBy = `now() + least(w.start_ms, case when w.unlimited is null then greatest(w.delay_ms, w.debounce_max_ms)
+		+ (select s.within from trapeze.start_within(w.kind, w.lane) s(within)) end) * interval '1 millisecond'`
+
 const (
 	// placePlaced decides where to insert each row of the may CTE.
 	placePlaced = `placed as materialized (
-	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
-		when m.key is not null and m.lane_place is null then 'keyed' when not (m.free and (m.subject = '' or m.handed or m.id in (select job_id from guarded))) then 'waiting'
-		when m.first then 'running' else 'pending' end as place
-	from may m
+	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked'
+		when w.key is not null and w.lane_place is null then 'keyed' when not (w.free and (w.subject = '' or w.handed or w.id in (select job_id from guarded))) then 'waiting'
+		when w.first then 'running' else 'pending' end as place,
+		` + startBy + ` as start_by
+	from may w
 )`
 
 	// placeRows inserts the placed CTE's rows. Plan: inserts.
@@ -147,7 +156,7 @@ const (
 		unique_while, lane, kind, subject, key, lane_place, kind_place, claim_xid, start_by)
 	select id, now(), born_at, born_at, born, case when born = 1 then pod end, 1 + born, born, priority, place,
 		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject, key, lane_place, kind_place,
-		case when born = 1 then pg_current_xact_id() end, now() + start_ms * interval '1 millisecond'
+		case when born = 1 then pg_current_xact_id() end, start_by
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
 			case place when 'running' then now() end as born_at
 		from placed p where place in ('pending', 'running')) p
@@ -155,7 +164,7 @@ const (
 	placeParked = `new_parked as (
 	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject, key, start_by)
 	select id, case place when 'awaiting_approval' then 'approval' when 'waiting' then 'subject' when 'keyed' then 'key' else 'scheduled' end,
-		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject, key, now() + start_ms * interval '1 millisecond'
+		now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject, key, start_by
 	from placed where place in ('parked', 'awaiting_approval', 'waiting', 'keyed')
 )`
 	placeEvents = `new_events as (
@@ -212,6 +221,8 @@ var newJobs = columns[*NewJob]{"new_", []columnOf[*NewJob]{
 	column("impaired", "boolean", func(n *NewJob) bool { return n.Impaired }),
 	rare("traceparent", "text", func(n *NewJob) *string { return Some(n.Trace) }),
 	rare("start_ms", "bigint", func(n *NewJob) *int64 { return Some(n.StartMillis) }),
+	rare("unlimited", "boolean", func(n *NewJob) *bool { return Some(n.Unlimited) }),
+	rare("debounce_max_ms", "bigint", func(n *NewJob) *int64 { return Some(n.DebounceMaxMillis) }),
 	rare("ordered", "boolean", func(n *NewJob) *bool { return Some(n.Ordered) }),
 	column("needs_approval", "boolean", (*NewJob).approval),
 }}

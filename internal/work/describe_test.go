@@ -14,7 +14,7 @@ import (
 // A new field of Submission must be added to its public form or to this list.
 func TestSubmissionFieldDescriptions(t *testing.T) {
 	is := is.New(t)
-	ours := []string{"Plan", "MaxCrashes", "Emitted", "KindAttempts"} // set or applied by the engine
+	ours := []string{"Plan", "MaxCrashes", "Emitted", "Unlimited", "KindAttempts"} // set or applied by the engine
 	one, text := 1, "pending"
 	full := &Submission{
 		Kind: "k", Args: json.RawMessage(`1`), Planned: []Step{{Step: job.Step{Kind: "next"}}}, Subject: &text, Key: &text, Lane: "l", Priority: &one, Delay: 1,

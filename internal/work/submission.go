@@ -51,7 +51,8 @@ type Submission struct {
 	When           job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
 	// Emitted is set for a step that a handler returned. An emitted step needs approval if it enters a lane that requires approval. A step
 	// planned on submission does not, because its pipeline's approval covers it.
-	Emitted bool `json:",omitempty"`
+	Emitted   bool `json:",omitempty"`
+	Unlimited bool `json:",omitempty"` // a failure step: the start limits of its kind and lane do not apply
 }
 
 // The values of Submission.UniqueWhile: a key is held until the job starts, or until it ends.
@@ -63,8 +64,9 @@ const (
 // Step is a planned step that has not been stored yet.
 type Step struct {
 	job.Step
-	Foreign bool `json:"-"`                 // this program need not know the step's kind
-	Emitted bool `json:"emitted,omitempty"` // a handler returned the step; see [Submission.Emitted]
+	Foreign   bool `json:"-"`                   // this program need not know the step's kind
+	Emitted   bool `json:"emitted,omitempty"`   // a handler returned the step; see [Submission.Emitted]
+	Unlimited bool `json:"unlimited,omitempty"` // see [Submission.Unlimited]
 	// MaxAttempts is the limit set by the submission. Nil means the kind's limit.
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 }
@@ -127,7 +129,7 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 // FromPlan returns a submission for the first of several planned steps, with the remaining ones as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
-	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Key: s.Key, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted}
+	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Key: s.Key, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted, Unlimited: s.Unlimited}
 }
 
 // OnFailure inserts steps from [ForFailure] at the beginning of the plan. They run if the job itself fails.
@@ -332,7 +334,7 @@ func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
 		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile, Replace: w.Replace,
-		DelayMillis: millis(w.Delay + w.Debounce), DebounceMillis: millis(w.Debounce), DebounceMaxMillis: millis(w.DebounceMax), ThrottleMillis: millis(w.Throttle), NeedsApproval: w.Approval, Ordered: w.Ordered, Planned: w.Plan,
+		DelayMillis: millis(w.Delay + w.Debounce), DebounceMillis: millis(w.Debounce), DebounceMaxMillis: millis(w.DebounceMax), ThrottleMillis: millis(w.Throttle), NeedsApproval: w.Approval, Ordered: w.Ordered, Unlimited: w.Unlimited, Planned: w.Plan,
 	}
 	if n.StartMillis = w.StartBy.Milliseconds(); w.StartBy > 0 {
 		n.StartMillis = max(n.StartMillis, n.DelayMillis+1)

@@ -19,38 +19,44 @@ type Kind struct {
 	OnFailure  json.RawMessage // steps in the format of jobs.planned, or nil if there are none
 	MaxCrashes int             // 0 means the default of the pod that recovers a job
 	PerKey     int             // number of jobs that may run for each key; 0 means no limit
+	// StartMillis is the time within which a job must start after it is due; 0 means no limit.
+	StartMillis int64
 }
 
 // keptKindsSQL reads the declarations of kinds. Plan: one pass over kinds, which fits in one page.
-const keptKindsSQL = `select kind, on_failure::text, coalesce(max_crashes, 0), coalesce(per_key, 0) from trapeze.kinds where kind = any($1)`
+const keptKindsSQL = `select kind, on_failure::text, coalesce(max_crashes, 0), coalesce(per_key, 0), coalesce(start_within_ms, 0) from trapeze.kinds where kind = any($1)`
 
 // declareKindsSQL replaces the declarations of a program's kinds. Plan: one pass over kinds, which fits in one page; primary key lookups.
 const declareKindsSQL = `
 with said as materialized (
-	select * from unnest($1::text[], $2::text[], $3::integer[], $4::integer[]) as s(kind, on_failure, max_crashes, per_key)
+	select * from unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::bigint[]) as s(kind, on_failure, max_crashes, per_key, start_within_ms)
 ), silent as (
-	delete from trapeze.kinds k using said s where k.kind = s.kind and s.on_failure is null and s.max_crashes = 0 and s.per_key = 0
+	delete from trapeze.kinds k using said s where k.kind = s.kind and s.on_failure is null and s.max_crashes = 0 and s.per_key = 0 and s.start_within_ms = 0
 )
-insert into trapeze.kinds as k (kind, on_failure, max_crashes, per_key) select kind, on_failure::json, nullif(max_crashes, 0), nullif(per_key, 0) from said
-where on_failure is not null or max_crashes > 0 or per_key > 0 order by kind
-on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes, per_key = excluded.per_key
-where row(k.on_failure::text, k.max_crashes, k.per_key) is distinct from row(excluded.on_failure::text, excluded.max_crashes, excluded.per_key)`
+insert into trapeze.kinds as k (kind, on_failure, max_crashes, per_key, start_within_ms)
+select kind, on_failure::json, nullif(max_crashes, 0), nullif(per_key, 0), nullif(start_within_ms, 0) from said
+where on_failure is not null or max_crashes > 0 or per_key > 0 or start_within_ms > 0 order by kind
+on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes, per_key = excluded.per_key,
+	start_within_ms = excluded.start_within_ms
+where row(k.on_failure::text, k.max_crashes, k.per_key, k.start_within_ms)
+	is distinct from row(excluded.on_failure::text, excluded.max_crashes, excluded.per_key, excluded.start_within_ms)`
 
 // DeclareKinds stores the declarations of the kinds that a program runs. If several programs declare a kind differently, the declaration of
 // the program that started last applies.
 func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	type kept struct {
-		Kind       string
-		OnFailure  *string
-		MaxCrashes int
-		PerKey     int
+		Kind        string
+		OnFailure   *string
+		MaxCrashes  int
+		PerKey      int
+		StartMillis int64
 	}
-	names, plans, crashes, perKey := make([]string, len(kinds)), make([]*string, len(kinds)), make([]int, len(kinds)), make([]int, len(kinds))
+	names, plans, crashes, perKey, starts := make([]string, len(kinds)), make([]*string, len(kinds)), make([]int, len(kinds)), make([]int, len(kinds)), make([]int64, len(kinds))
 	differ := make(map[string]kept, len(kinds)) // kinds whose declaration differs from the stored one
 	for i, k := range kinds {
-		names[i], plans[i], crashes[i], perKey[i] = k.Name, store.Some(string(k.OnFailure)), k.MaxCrashes, k.PerKey
-		if k.OnFailure != nil || k.MaxCrashes+k.PerKey > 0 {
-			differ[k.Name] = kept{k.Name, plans[i], k.MaxCrashes, k.PerKey}
+		names[i], plans[i], crashes[i], perKey[i], starts[i] = k.Name, store.Some(string(k.OnFailure)), k.MaxCrashes, k.PerKey, k.StartMillis
+		if k.OnFailure != nil || k.MaxCrashes+k.PerKey > 0 || k.StartMillis > 0 {
+			differ[k.Name] = kept{k.Name, plans[i], k.MaxCrashes, k.PerKey, k.StartMillis}
 		}
 	}
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[kept], keptKindsSQL, names)
@@ -58,7 +64,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		return fmt.Errorf("declare kinds: %w", err)
 	}
 	for _, k := range list {
-		if said, ok := differ[k.Kind]; ok && said.MaxCrashes == k.MaxCrashes && said.PerKey == k.PerKey && equal(said.OnFailure, k.OnFailure) {
+		if said, ok := differ[k.Kind]; ok && said.MaxCrashes == k.MaxCrashes && said.PerKey == k.PerKey && said.StartMillis == k.StartMillis && equal(said.OnFailure, k.OnFailure) {
 			delete(differ, k.Kind)
 		} else {
 			differ[k.Kind] = k
@@ -67,7 +73,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	if len(differ) == 0 {
 		return nil // a pod whose declarations have not changed can start with read-only access
 	}
-	_, err = store.Rows(ctx, s, pgx.RowTo[string], declareKindsSQL, names, plans, crashes, perKey)
+	_, err = store.Rows(ctx, s, pgx.RowTo[string], declareKindsSQL, names, plans, crashes, perKey, starts)
 	return text.Wrap(err, "declare kinds")
 }
 

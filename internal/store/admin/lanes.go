@@ -21,14 +21,14 @@ const (
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
 	// lockLaneSQL reads a lane's settings and locks them until the transaction ends. Plan: primary key lookup.
 	lockLaneSQL = `
-select n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
+select n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.start_within_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
 from trapeze.lanes n where n.name = $1 for update of n`
 	// setLaneSQL changes a lane's settings. A lane that was made from a template no longer takes them from it. The caller has locked its row. Plan: primary
 	// key lookup; HOT update.
 	setLaneSQL = `
-update trapeze.lanes set template = null, idle_since = null, slots = $2, slots_per_pod = $3, stale_after_s = $4, max_age_s = $5,
-	requires_approval = $6, four_eyes = $7, enabled = $8, next_engine = $9, heard = case when next_engine is not distinct from $9 then heard end
+update trapeze.lanes set template = null, idle_since = null, slots = $2, slots_per_pod = $3, stale_after_s = $4, max_age_s = $5, start_within_s = $6,
+	requires_approval = $7, four_eyes = $8, enabled = $9, next_engine = $10, heard = case when next_engine is not distinct from $10 then heard end
 where name = $1`
 	// engineServedSQL reports whether an open pod serves an engine. Plan: one pass over pods, which is small.
 	engineServedSQL = `select exists (select from trapeze.pods p where p.closed_at is null and $1 = any(p.engines))`
@@ -84,7 +84,7 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	if done.Created {
 		done.Before = nil
 	}
-	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.StaleAfter, after.MaxAge,
+	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.StaleAfter, after.MaxAge, after.StartWithin,
 		after.RequiresApproval, after.FourEyes, after.Enabled, after.NextEngine); err != nil {
 		return done, nil, err
 	}
