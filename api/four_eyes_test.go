@@ -187,3 +187,19 @@ func TestFourEyesLaneSetting(t *testing.T) {
 	is.Equal(h.send("PATCH", lane, `{"four_eyes":false}`, olga...).status, http.StatusOK)
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", ada...).status, http.StatusOK)
 }
+
+// A template's rule holds before the first job has made a lane.
+func TestFourEyesOfLaneTemplate(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := approving(t, false)
+	ada, olga := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}
+	is.Equal(h.send("PUT", "/admin/workers/lanes/tenant%2F%2A", `{"requires_approval":true,"four_eyes":true}`, ada...).status, http.StatusOK)
+	for _, body := range []string{`{"kind":"echo","lane":"tenant/1"}`, `{"kind":"echo","lane":"default","chain":[{"kind":"echo","lane":"tenant/2"}]}`} {
+		id := h.send("POST", "/jobs", body, ada...).body["id"].(string)
+		is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", ada...).body["code"], "own_submission")
+		is.True(strings.Contains(h.send("GET", "/ui/", "", ada...).text, "another person must approve it"))
+		is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).status, http.StatusOK)
+		pgtest.Wait(t, "the job has run", func() bool { return h.send("GET", "/jobs/"+id, "", ada...).body["state"] == "succeeded" })
+	}
+}

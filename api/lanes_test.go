@@ -214,3 +214,37 @@ func TestLaneOfUnresponsiveEngine(t *testing.T) {
 	is.Equal(says, []string{"fail: printer does not answer"})
 	is.True(strings.Contains(h.send("GET", "/ui/lanes", "").text, "printer does not answer"))
 }
+
+func TestLaneTemplateThroughAPI(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newIdleHost(t, api.Options{InsecureAllowAll: true})
+	const template = "/admin/workers/lanes/tenant%2F%2A"
+	made := h.send("PUT", template, `{"slots":2,"requires_approval":true}`)
+	is.Equal(made.status, http.StatusOK)
+	is.Equal(made.body["lane"], "tenant/*")
+	is.Equal(h.send("PATCH", template, `{"kinds":["echo"]}`).status, http.StatusUnprocessableEntity)
+	is.Equal(h.send("POST", template+"/drain", "").status, http.StatusUnprocessableEntity)
+	for _, body := range []string{`{"kind":"echo","lane":"tenant/1"}`, `{"kind":"echo","lane":"default","chain":[{"kind":"echo","lane":"tenant/2"}]}`} {
+		is.Equal(h.send("POST", "/jobs", body).body["state"], "awaiting_approval") // before the lane exists
+	}
+	refused := h.send("POST", "/jobs", `{"kind":"echo","lane":"tennant/1"}`)
+	is.True(refused.status == http.StatusBadRequest && strings.Contains(refused.text, "tennant/1"))
+
+	pool := inside.Of(h.Runner).Store.Pool()
+	_, err := pool.Exec(t.Context(), `insert into trapeze.lanes (name, slots, template, requires_approval, drained)
+		values ('tenant/1', 2, 'tenant/*', true, true), ('tenant/2', 2, 'tenant/*', true, false)`)
+	is.NoErr(err)
+	lanes := h.send("GET", "/admin/workers/lanes", "").body["lanes"].([]any)
+	is.Equal(lanes[2].(map[string]any)["template"], "tenant/*")
+	page := h.send("GET", "/ui/lanes", "").text
+	for text, n := range map[string]int{`id="lane-tenant/*"`: 1, "2 lanes": 1, `id="lane-tenant/1"`: 1, `id="lane-tenant/2"`: 0, // empty
+		`id="edit-tenant/*"`: 1, `id="edit-tenant/1"`: 0, "<option>tenant/1": 0, `PATCH admin/workers/lanes/tenant%2F%2A"`: 1,
+		`POST admin/workers/lanes/tenant%2F1/resume"`: 1} {
+		is.Equal(strings.Count(page, text), n) // text
+	}
+	is.Equal(h.send("POST", "/admin/workers/lanes/tenant%2F1/resume", "").status, http.StatusOK)
+	is.Equal(h.send("DELETE", template, "").status, http.StatusOK)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"tenant/3"}`).status, http.StatusBadRequest)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"tenant/2"}`).body["state"], "awaiting_approval") // its lanes keep the settings
+}

@@ -3,7 +3,9 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
@@ -71,4 +73,73 @@ func TestLanesMadeOnFirstUse(t *testing.T) {
 	lanes := column[string](t, pool, `select name || ' ' || slots || ' ' || template from trapeze.lanes where template is not null order by name collate "C"`)
 	is.Equal(lanes, []string{"tenant/chain 2 tenant/*", "tenant/child 2 tenant/*", "tenant/fails 2 tenant/*", "tenant/fan 2 tenant/*", "tenant/join 2 tenant/*", "tenant/link 2 tenant/*", "tenant/many 2 tenant/*",
 		"tenant/next 2 tenant/*", "tenant/plain 2 tenant/*", "tenant/sql 2 tenant/*", "tenant/step 2 tenant/*", "tenant/tx 2 tenant/*", "tenant/undo 2 tenant/*", "tenant/vip/1 9 tenant/vip/*"})
+}
+
+// A lane that is still to be made takes part in every option of a submission.
+func TestUnmadeLanesWithOtherOptions(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	ran := make(chan string, 10)
+	release := make(chan struct{})
+	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{
+		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			ran <- j.Lane() + string(j.Args.JSON)
+			return nil, nil
+		},
+		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(runner.Step(rawArgs("slow"), runner.Lane("default"))).Join(rawArgs("k", "7")), nil
+		},
+		"slow": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+			return nil, nil
+		},
+	})
+	_, err := r.Admin().SetLane(t.Context(), "t/*", job.LaneChange{Slots: job.To(2)}, "ann")
+	is.NoErr(err)
+	unique := runner.Unique("u", runner.WhilePending)
+	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error { // no pod can make the lane in between
+		first, err := r.EnqueueTx(t.Context(), tx, rawArgs("k", "1"), runner.Lane("t/replace"), unique.Replace())
+		is.NoErr(err)
+		second, err := r.EnqueueTx(t.Context(), tx, rawArgs("k", "2"), runner.Lane("t/other"), unique.Replace())
+		is.NoErr(err)
+		is.True(second.Replaced && second.ID == first.ID) // the job keeps its lane
+		return nil
+	}))
+	is.Equal(<-ran, "t/replace2")
+	_, err = r.Enqueue(t.Context(), rawArgs("k", "3"), runner.Lane("t/throttle"), runner.Unique("v", runner.WhilePending).Throttle(time.Hour))
+	is.NoErr(err)
+	is.Equal(<-ran, "t/throttle3")
+	later, err := r.Enqueue(t.Context(), rawArgs("k", "4"), runner.Lane("t/throttled"), runner.Unique("v", runner.WhilePending).Throttle(time.Hour))
+	is.NoErr(err)
+	is.True(get(t, r, later.ID).RunAfter.After(time.Now().Add(50 * time.Minute))) // a lane to be made does not shorten the wait
+	_, err = pool.Exec(t.Context(), `select trapeze.enqueue(kind => 'k', lane => 't/sql', args => '5', chain => '[{"kind":"k","lane":"t/sql2","args":6}]')`)
+	is.NoErr(err)
+	is.Equal(<-ran, "t/sql5")
+	is.Equal(<-ran, "t/sql26")
+
+	fan, err := r.Enqueue(t.Context(), rawArgs("fan"), runner.Lane("t/fan"))
+	is.NoErr(err)
+	pgtest.Wait(t, "the job waits for its child", func() bool { return get(t, r, fan.ID).State == job.Waiting })
+	_, err = pool.Exec(t.Context(), `delete from trapeze.lanes where name = 't/fan'`) // as maintenance does
+	is.NoErr(err)
+	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann") // makes the pod read the lanes
+	is.NoErr(err)
+	close(release)
+	is.Equal(<-ran, "t/fan7") // the join makes its parent's lane again, and does not wait for maintenance
+	is.Equal(column[int64](t, pool, `select count(*) from trapeze.job_events e join trapeze.jobs j on j.id = e.job where j.parent_id = $1 and e.event = 'job.promoted'`, fan.ID), []int64{1})
+
+	change := every("@every 1s")
+	change.Lane = new("t/nightly")
+	_, err = r.Admin().SetSchedule(t.Context(), "often", change, "ann")
+	is.NoErr(err)
+	is.Equal(<-ran, "t/nightly{}")
+	change.Lane = new("u/nightly")
+	_, err = r.Admin().SetSchedule(t.Context(), "often", change, "ann")
+	is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `"u/nightly"`))
+	_, err = r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("tt/1"))
+	is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `submit k to lane "tt/1"`))
 }

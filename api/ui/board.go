@@ -119,6 +119,28 @@ func (l lane) State() string {
 // IsTemplate reports whether lanes are made from the lane.
 func (l lane) IsTemplate() bool { return job.IsLaneTemplate(l.Name) }
 
+// Shown returns the lanes that the page lists: all but empty ones that were made from a template. There may be thousands of those.
+func (b board) Shown() []lane {
+	return slices.DeleteFunc(slices.Clone(b.Lanes), func(l lane) bool {
+		return l.Template != nil && !l.Drained && l.Running == 0 && l.Waiting == 0
+	})
+}
+
+// Own returns the lanes and templates that have their own settings.
+func (b board) Own() []lane {
+	return slices.DeleteFunc(slices.Clone(b.Lanes), func(l lane) bool { return l.Template != nil })
+}
+
+// Made returns the number of lanes that follow a template.
+func (b board) Made(template string) (n int) {
+	for _, l := range b.Lanes {
+		if l.Template != nil && *l.Template == template {
+			n++
+		}
+	}
+	return n
+}
+
 // OfEngine returns the lane's engine, or an empty string for PostgreSQL.
 func (l lane) OfEngine() string {
 	if l.Engine == job.EnginePostgreSQL {

@@ -139,7 +139,7 @@ func (x *executor) runHandler(run *Run, goroutine uint64) (next *Run) {
 // observeWait records how long a job has waited for its handler to be called.
 func (x *executor) observeWait(c *store.Claimed) {
 	if wait, known := waited(c); known {
-		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(wait.Seconds())
+		x.Metrics.WaitSeconds.WithLabelValues(x.Lanes.CountedAs(c.Lane)).Observe(wait.Seconds())
 	}
 }
 

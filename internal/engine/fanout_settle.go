@@ -279,13 +279,12 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 		}
 		next.Lane = found.Lane
 	}
-	if s.Lane != "" {
-		if _, err := f.intake.LaneAsking(ctx, nil, next); errors.Is(err, job.ErrUnknownLane) {
-			f.Log.WarnContext(ctx, "the lane of a join was deleted: using the parent's lane", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
-			next.Lane = w.Lane
-		} else if err != nil {
-			return nil, err
-		}
+	next.Lane = f.Lanes.LaneOfStep(s.Kind, next.Lane, w.Lane) // ask also for the parent's lane: it may have been deleted while the job waited
+	if _, err := f.intake.LaneAsking(ctx, nil, next); errors.Is(err, job.ErrUnknownLane) {
+		f.Log.WarnContext(ctx, "the lane of a join was deleted: using the parent's lane", telemetry.JobID, w.ID, telemetry.Lane, next.Lane)
+		next.Lane = w.Lane
+	} else if err != nil {
+		return nil, err
 	}
 	if err := next.EncodePlan(); err != nil {
 		return nil, err

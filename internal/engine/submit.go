@@ -146,7 +146,10 @@ func (sub *submitter) newRow(ctx context.Context, tx pgx.Tx, w *work.Submission)
 	if err := sub.CheckSubmission(w); err != nil {
 		return n, err
 	}
-	lane, err := sub.laneFor(ctx, tx, w)
+	if err := sub.checkStepLanes(ctx, tx, w, nil); err != nil {
+		return n, err
+	}
+	lane, err := sub.LaneAsking(ctx, tx, w)
 	if err != nil {
 		return n, err
 	}
@@ -157,17 +160,20 @@ func (sub *submitter) newRow(ctx context.Context, tx pgx.Tx, w *work.Submission)
 	return w.First(ids[0], lane), nil
 }
 
-// laneFor returns a submission's lane, and checks that its next steps' lanes exist.
-func (sub *submitter) laneFor(ctx context.Context, tx pgx.Tx, w *work.Submission) (string, error) {
+// checkStepLanes checks that the lanes of a submission's next steps exist. It skips those in checked, and adds the others to it unless it is nil.
+func (sub *submitter) checkStepLanes(ctx context.Context, tx pgx.Tx, w *work.Submission, checked map[string]bool) error {
 	for _, s := range w.Planned {
-		if s.Lane == "" {
+		if s.Lane == "" || checked[s.Lane] {
 			continue
 		}
 		if _, _, err := sub.laneAsking(ctx, tx, s.Kind, s.Lane); err != nil {
-			return "", err
+			return err
+		}
+		if checked != nil {
+			checked[s.Lane] = true
 		}
 	}
-	return sub.LaneAsking(ctx, tx, w)
+	return nil
 }
 
 // LaneAsking returns a submission's lane: the named lane, which must exist or match a template, or its kind's lane if no lane is named. It delays a

@@ -98,6 +98,7 @@ func (sub *submitter) newRows(ctx context.Context, tx pgx.Tx, list []*work.Submi
 		return nil, err
 	}
 	lanes := map[[2]string]*store.NewJob{} // the first job by kind and requested lane
+	checked := map[string]bool{}           // lanes of steps
 	for i, w := range list {
 		if err := sub.CheckSubmission(w); err != nil {
 			return nil, err
@@ -105,15 +106,16 @@ func (sub *submitter) newRows(ctx context.Context, tx pgx.Tx, list []*work.Submi
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
 			return nil, fmt.Errorf("%w: submit many: keys are allowed only for single jobs", job.ErrInvalid)
 		}
-		// The steps of a chain may name different lanes, so the cached lane is not enough for a job with a chain.
+		if err := sub.checkStepLanes(ctx, tx, w, checked); err != nil {
+			return nil, err
+		}
 		key := [2]string{w.Kind, w.Lane}
-		first := lanes[key]
-		if first != nil && len(w.Planned) == 0 {
+		if first := lanes[key]; first != nil {
 			rows[i] = w.First(ids[i], first.Lane)
 			rows[i].DelayMillis = max(rows[i].DelayMillis, first.DelayMillis)
 			continue
 		}
-		lane, err := sub.laneFor(ctx, tx, w)
+		lane, err := sub.LaneAsking(ctx, tx, w)
 		if err != nil {
 			return nil, err
 		}

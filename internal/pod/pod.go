@@ -110,6 +110,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	p.front = fleet.NewSender(fleet.Interval, func() { p.sendWakeUp(p.Commands.Channel()) })
 	p.all = fleet.NewSender(fleet.Interval, func() { p.sendWakeUp(p.Commands.AllChannel()) })
 	p.Engine = engine.New(shared, o.Options, podMember{p})
+	p.Ends.CountedAs = p.Lanes.CountedAs
 	p.Submitter = newSubmitter(p)
 	p.maintenance = newMaintenance(p)
 	return p, nil

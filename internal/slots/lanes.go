@@ -46,10 +46,11 @@ type lane struct {
 	slots *int // across all pods
 	open  bool
 	rated bool // each start needs a start of the lane's rate, so jobs start only by claims
-	made  bool // from a template
 	idle  bool // may be deleted soon
 	used  int
 	grant grant // granted slots, if slots is set
+
+	template string // from which the lane was made; empty if it was not
 
 	claimedAt time.Time // when a claim last included it
 }
@@ -78,13 +79,13 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
 		poll = poll || open && !entry.open || entry.rated != reported.Rated || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
 		entry.open, entry.rated, entry.limit, entry.slots = open, reported.Rated, reported.SlotsPerPod, reported.Slots
-		entry.made, entry.idle = reported.Made, reported.Idle
+		entry.template, entry.idle = reported.Template, reported.Idle
 		poll = entry.grant.next(event{kind: beaten, beat: reported}, entry.used) || poll
 		l.order = append(l.order, reported.Name)
 	}
 	for name, entry := range l.byName {
 		if !seen[name] {
-			if entry.open = false; !entry.made {
+			if entry.open = false; entry.template == "" {
 				l.lost = time.Now()
 			}
 			if entry.used == 0 {
@@ -266,6 +267,16 @@ func (l *Lanes) Lookup(kind, named string) (lane string, known bool) {
 		return l.kinds[kind], true
 	}
 	return job.DefaultLane, true
+}
+
+// CountedAs returns the name under which metrics count a lane: its template, if it was made from one. There may be thousands of such lanes.
+func (l *Lanes) CountedAs(name string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lane := l.byName[name]; lane != nil && lane.template != "" {
+		return lane.template
+	}
+	return name
 }
 
 // LaneOfStep returns a next step's lane: the named lane, its kind's lane, or its parent's lane.

@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -79,10 +80,11 @@ func (l *Lanes) Covers(asked int) bool {
 // Use holds a lane's number of used slots and its limit.
 type Use struct{ Used, Limit int }
 
-// AddUse adds the used slots and the limit of each lane to sum, which is keyed by lane.
+// AddUse adds the used slots and the limit of each lane to sum, which is keyed by [Lanes.CountedAs].
 func (l *Lanes) AddUse(sum map[string]Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	own := map[string]Use{}
 	for name, lane := range l.byName {
 		limit := l.total
 		if lane.limit != nil {
@@ -91,7 +93,11 @@ func (l *Lanes) AddUse(sum map[string]Use) {
 		if l.mayUse != nil && !l.mayUse(name) {
 			limit = 0
 		}
-		sum[name] = Use{sum[name].Used + lane.used, sum[name].Limit + limit}
+		as := cmp.Or(lane.template, name)
+		own[as] = Use{own[as].Used + lane.used, min(own[as].Limit+limit, l.total)}
+	}
+	for as, use := range own {
+		sum[as] = Use{sum[as].Used + use.Used, sum[as].Limit + use.Limit}
 	}
 }
 
@@ -107,14 +113,14 @@ func (l *Lanes) HoldsOrAwaits() bool {
 	return false
 }
 
-// Shared returns, by lane, the limits across all pods for the lanes that have one.
+// Shared returns, by [Lanes.CountedAs], the limits across all pods for the lanes that have one.
 func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	most := map[string]int{}
 	for name, lane := range l.byName {
 		if lane.slots != nil {
-			most[name] = *lane.slots
+			most[cmp.Or(lane.template, name)] += *lane.slots
 		}
 	}
 	return most

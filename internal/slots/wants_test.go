@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -51,5 +52,29 @@ func TestClaimSkipsFullLane(t *testing.T) {
 	}
 	if l.Free(map[string]int{"free": 1}) {
 		t.Error("a job may start although the claim above holds all slots")
+	}
+}
+
+// Metrics have one series for all lanes of a template, whatever their number.
+func TestMadeLanesCountAsTemplate(t *testing.T) {
+	t.Parallel()
+	l := NewLanes(10, nil)
+	two := 2
+	b := store.Beat{Lanes: []store.Lane{{Name: "own", Enabled: true}}}
+	for _, name := range []string{"t/1", "t/2", "t/3", "t/4", "t/5", "t/6"} {
+		b.Lanes = append(b.Lanes, store.Lane{Name: name, Enabled: true, SlotsPerPod: &two, Template: "t/*"})
+	}
+	l.Apply(b)
+	if !l.Reserve("t/1") || !l.Reserve("t/2") || !l.Reserve("own") {
+		t.Fatal("no slot was reserved")
+	}
+	sum := map[string]Use{}
+	l.AddUse(sum)
+	if want := map[string]Use{"t/*": {Used: 2, Limit: 10}, "own": {Used: 1, Limit: 10}}; !maps.Equal(sum, want) {
+		t.Error(sum)
+	}
+	l.Apply(store.Beat{}) // deleted while its job runs
+	if l.CountedAs("t/1") != "t/*" || l.CountedAs("own") != "own" {
+		t.Error("a lane with a running job lost its template")
 	}
 }

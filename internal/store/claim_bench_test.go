@@ -3,19 +3,32 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // BenchmarkClaim measures claims of 5 and of 50 jobs: alone, and behind other rows that a claim must not read. Run it with -benchtime 200x.
-// server-ms is the median time on the server.
+// The jobs come from one lane, or one each from lanes that were made from a template. server-ms is the median time on the server.
 func BenchmarkClaim(b *testing.B) {
 	const rows = 200_000
 	many := func(w *world, change func(*store.NewJob)) {
 		for range rows / 10_000 {
 			w.put(slices.Repeat([]func(*store.NewJob){change}, 10_000)...)
 		}
+	}
+	madeLanes := func(w *world, _ string) func() {
+		w.exec(`insert into trapeze.lanes (name) values ('t/*')`)
+		w.exec(`insert into trapeze.lanes (name, template) select 't/' || i, 't/*' from generate_series(1, 2000) i`)
+		for page := range 20 {
+			var list []func(*store.NewJob)
+			for i := range rows / 20 {
+				list = append(list, func(n *store.NewJob) { n.Lane = fmt.Sprint("t/", (page*rows/20+i)%2000+1) })
+			}
+			w.put(list...)
+		}
+		return nil
 	}
 	behind := []struct {
 		what string
@@ -32,6 +45,8 @@ func BenchmarkClaim(b *testing.B) {
 			many(w, func(n *store.NewJob) { n.Lane = "full" })
 			return nil
 		}},
+		{"the jobs of 2,000 made lanes", madeLanes},
+		{"one job each of 2,000 made lanes", madeLanes},
 		{"1,000,000 parked jobs of 100,000 keys", func(w *world, _ string) func() { w.parkKeyed(1_000_000, 100_000); return nil }},
 		{"300,000 dead rows", func(w *world, podID string) func() {
 			release := w.freeze(`set transaction isolation level repeatable read; select from trapeze.live`)
@@ -64,7 +79,14 @@ func BenchmarkClaim(b *testing.B) {
 				w.is.NoErr(err)
 				var took []float64
 				for i := range b.N + 10 {
-					found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Marks: marks["default"]}}, []string{"k"}, nil, true)
+					wants := []store.Want{{Lane: "default", N: n, Marks: marks["default"]}}
+					if strings.HasPrefix(c.what, "one job each") {
+						wants = nil
+						for lane := range n {
+							wants = append(wants, store.Want{Lane: fmt.Sprint("t/", (i*n+lane)%2000+1), N: 1})
+						}
+					}
+					found, err := w.Claim(w.ctx(), podID, wants, []string{"k"}, nil, true)
 					w.is.NoErr(err)
 					w.is.Equal(len(found.Jobs), n)
 					if i >= 10 {

@@ -60,9 +60,9 @@ type Lane struct {
 	Rated       bool   `json:"rated"`         // each start needs a call of TakeStarts
 	Over        bool   `json:"over"`          // all pods together hold more slots than the lane has
 	Enabled     bool   `json:"enabled"`
-	Drained     bool   `json:"drained"` // by an operator, or because another engine runs the lane's jobs
-	Made        bool   `json:"made"`    // from a template
-	Idle        bool   `json:"idle"`    // may be deleted soon: jobs that are submitted to it are parked as due
+	Drained     bool   `json:"drained"`  // by an operator, or because another engine runs the lane's jobs
+	Template    string `json:"template"` // from which it was made; empty if it was not
+	Idle        bool   `json:"idle"`     // may be deleted soon: jobs that are submitted to it are parked as due
 
 	StaleAfterS *int `json:"stale_after_s"` // nil means the pod's setting; 0 for no limit
 }
@@ -135,16 +135,19 @@ const (
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.queue_state), true),
 	coalesce((select drained from beat), false)`
 	// beatSettings returns lane_kinds, and lanes by name with the number of slots that the pod holds in each. It reads the grants only of
-	// lanes with granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the
-	// lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey, limits_pkey.
+	// lanes with granted slots, because there may be thousands of limited lanes. It omits false, zero and null, so that a lane takes about 70 bytes.
+	// It reports a lane as drained if another engine runs the lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey, limits_pkey.
 	beatSettings = `
-	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
-			'wanted', n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g
+	coalesce((select json_agg(json_strip_nulls(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
+			'wanted', nullif(n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.id = g.pod and p.closed_at is null
-				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
-				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
-			'stale_after_s', n.stale_after_s, 'made', n.template is not null, 'idle', n.idle_since is not null, 'rated', exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.held_until > now()))) order by n.name)
+				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null), false),
+			'free', nullif(greatest(n.slots - n.granted, 0), 0), 'held', case when n.granted > 0 and n.slots is not null then (
+				select nullif(g.slots, 0) from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod) end,
+			'over', nullif(n.granted > n.slots, false), 'enabled', nullif(n.enabled, false), 'drained', nullif(n.drained or n.engine <> 'postgres' or n.next_engine is not null, false),
+			'stale_after_s', n.stale_after_s, 'template', n.template, 'idle', nullif(n.idle_since is not null, false),
+			'rated', nullif(exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.held_until > now())), false)
+			)) order by n.name)
 		from trapeze.lanes n where n.name not like '%*'), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.

@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +19,15 @@ func (w *world) set(lane string, c job.LaneChange) {
 	w.t.Helper()
 	_, _, err := admin.SetLane(w.ctx(), w.Store, lane, c, "ann")
 	w.is.NoErr(err)
+}
+
+func (w *world) texts(sql string) []string {
+	w.t.Helper()
+	found, err := w.pool.Query(w.ctx(), sql)
+	w.is.NoErr(err)
+	list, err := pgx.CollectRows(found, pgx.RowTo[string])
+	w.is.NoErr(err)
+	return list
 }
 
 func (w *world) retire(idle time.Duration) int {
@@ -58,6 +70,86 @@ func TestLanesFollowTheirTemplate(t *testing.T) {
 	w.is.Equal(w.count(`select slots from trapeze.limits where name = 't/1' and key = '*'`), 7)
 }
 
+// A limit of a template applies to its lanes, and a lane that a handler holds stays held whatever the template's rate becomes.
+func TestTemplateLimitsReachLanes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("t/*", job.LaneChange{})
+	set := func(name, key string, c job.KeyLimitChange) {
+		t.Helper()
+		c.LimitOf = job.LimitOf{Scope: job.LaneScope, Name: name, Key: key}
+		_, err := admin.SetLimit(w.ctx(), w.Store, c, "ann")
+		w.is.NoErr(err)
+	}
+	limits := func() []string {
+		t.Helper()
+		return w.texts(`select name || ' ' || key || ' ' || concat_ws(' ', slots, rate, per, burst) from trapeze.limits where name similar to 't/[12]' order by name, key`)
+	}
+	hourly := job.KeyLimitChange{Rate: job.To(1), Per: new(job.Seconds(time.Hour)), Burst: new(3)}
+	set("t/*", "", hourly)
+	w.firstIn("t/1")
+	w.firstIn("t/2")
+	set("t/2", "", job.KeyLimitChange{Rate: job.To(7)}) // t/2 does not follow any more
+	set("t/*", "*", job.KeyLimitChange{Slots: job.To(2)})
+	w.is.Equal(limits(), []string{"t/1  1 01:00:00 3", "t/1 * 2", "t/2  7 01:00:00 3"})
+	starts, err := store.TakeStarts(w.ctx(), w.Store, []store.Want{{Lane: "t/1", N: 3}})
+	w.is.NoErr(err)
+	w.is.Equal(starts["t/1"].N, 3)
+	faster := hourly
+	faster.Per = new(job.Seconds(time.Second))
+	set("t/*", "", faster)
+	w.is.Equal(w.count(`select count(*) from trapeze.limits where name = 't/1' and key = '' and next_start <= now() + interval '4 seconds'`), 1) // three starts, not three hours
+	w.is.NoErr(store.HoldLane(w.ctx(), w.Store, "t/1", time.Hour))
+	set("t/*", "", job.KeyLimitChange{}.Whole())
+	set("t/*", "*", job.KeyLimitChange{}.Whole())
+	w.is.Equal(limits(), []string{"t/1  ", "t/2  7 01:00:00 3"})
+	starts, err = store.TakeStarts(w.ctx(), w.Store, []store.Want{{Lane: "t/1", N: 3}})
+	w.is.NoErr(err)
+	w.is.Equal(starts["t/1"].N, 0) // still held
+	w.empty()
+	w.is.Equal(w.retire(0)+w.retire(0), 0)
+	w.exec(`update trapeze.limits set held_until = now() - interval '1 second' where name = 't/1'`)
+	w.is.Equal(w.retire(0)+w.retire(0), 1)
+	w.is.Equal(limits(), []string{"t/2  7 01:00:00 3"})
+}
+
+func TestDeletionMakesTargetLane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("t/*", job.LaneChange{Slots: job.To(2)})
+	w.firstIn("t/9")
+	_, err := admin.DeleteLane(w.ctx(), w.Store, "t/9", "u/1", "ann", false)
+	w.is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `"u/1"`))
+	done, err := admin.DeleteLane(w.ctx(), w.Store, "t/9", "t/10", "ann", false)
+	w.is.NoErr(err)
+	w.is.Equal(done.Moved, 1)
+	w.is.Equal(w.texts(`select l.lane || ' ' || n.slots || ' ' || n.template from trapeze.live l join trapeze.lanes n on n.name = l.lane`), []string{"t/10 2 t/*"})
+}
+
+// The heartbeat of thousands of lanes stays small, and all the lanes go when they are empty.
+func TestThousandsOfMadeLanes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	podID := w.pod("a")
+	w.set("tenant/*", job.LaneChange{Slots: job.To(2)})
+	var list []func(*store.NewJob)
+	for i := range 2000 {
+		list = append(list, func(n *store.NewJob) { n.Lane, n.DelayMillis = fmt.Sprint("tenant/", 10_000+i), 1 })
+	}
+	w.put(list...)
+	w.exec(`update trapeze.parked set run_after = now() - interval '1 second'`)
+	_, _, err := w.Promote(w.ctx(), 2000)
+	w.is.NoErr(err)
+	b, err := w.Heartbeat(w.ctx(), podID, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(len(b.Lanes), 2001)
+	w.is.Equal(b.Lanes[1], store.Lane{Name: "tenant/10000", Slots: new(2), Free: 2, Enabled: true, Template: "tenant/*"})
+	w.is.Equal(w.retire(0), 0)
+	w.empty()
+	w.is.Equal(w.retire(0), 0)
+	w.is.Equal(w.retire(0), 2000)
+}
+
 func TestEmptyMadeLanesGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -66,7 +158,7 @@ func TestEmptyMadeLanesGo(t *testing.T) {
 	w.is.Equal(w.retire(0), 0) // it has a job
 	w.is.Equal(w.retire(0), 0)
 	w.empty()
-	w.is.Equal(w.retire(0), 0) // marked
+	w.is.Equal(w.retire(time.Hour)+w.retire(time.Hour), 0) // marked, but not for an hour
 	w.is.Equal(w.count(`select count(*) from trapeze.lanes where idle_since is not null`), 1)
 	w.firstIn("t/1") // removes the mark
 	w.is.Equal(w.count(`select count(*) from trapeze.lanes where idle_since is not null`), 0)

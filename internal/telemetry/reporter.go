@@ -21,10 +21,11 @@ type Hooks struct {
 
 // Reporter counts finished jobs and calls the hooks. It is safe for concurrent use.
 type Reporter struct {
-	Stats  *MinuteCounter // counts for the statistics table, which the pod writes once a minute
-	counts *Ends
-	hooks  Hooks
-	calls  *calls
+	Stats     *MinuteCounter      // counts for the statistics table, which the pod writes once a minute
+	CountedAs func(string) string // returns the name under which Stats counts a lane; if nil, its name
+	counts    *Ends
+	hooks     Hooks
+	calls     *calls
 }
 
 // NewReporter returns a Reporter whose counters belong to m and which calls the given hooks.
@@ -41,7 +42,11 @@ func (e *Reporter) Report(kind *KindEnds, end job.End) { e.ReportRun(kind, end, 
 // ReportRun reports a finished job, with the wait and run time of its last attempt. The kind argument holds the counters for the job's
 // kind, or is nil. ReportRun does not block.
 func (e *Reporter) ReportRun(kind *KindEnds, end job.End, times RunTimes) {
-	e.Stats.Count(end.Lane, end.Kind, end.State, times)
+	lane := end.Lane
+	if e.CountedAs != nil {
+		lane = e.CountedAs(lane)
+	}
+	e.Stats.Count(lane, end.Kind, end.State, times)
 	if kind == nil {
 		e.counts.Count(end.State, end.ErrorClass, end.Kind)
 	} else {

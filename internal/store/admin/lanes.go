@@ -235,7 +235,7 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 )
 
 // DeleteLane deletes a lane, and moves its due and parked jobs and its kinds to the lane named to. If to is empty, the lane must have no
-// jobs, and its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are
+// jobs, and its kinds move to the default lane. If to does not exist but matches a template, it is made. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are
 // left for this transaction. It returns [job.ErrUnknownLane] if either lane does not exist, [job.ErrLaneNotEmpty] if jobs remain in the
 // lane, and [job.ErrInvalidSetting] if name is the default lane or if to names the same lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
@@ -275,6 +275,11 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	lanes := []string{name, target}
 	slices.Sort(lanes) // every transaction locks lanes in this order
 	for _, one := range lanes {
+		if one == to {
+			if _, err := tx.Exec(ctx, s.In(makeLanesSQL), []string{to}); err != nil {
+				return done, err
+			}
+		}
 		lane, err := store.QueryOne[job.Lane](ctx, s, tx, fmt.Errorf("%w: %q", job.ErrUnknownLane, one), lockLaneSQL, one)
 		if err != nil {
 			return done, err

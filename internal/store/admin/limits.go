@@ -21,17 +21,23 @@ const (
 	openLimitSQL = `
 insert into trapeze.limits as x (scope, name, key) values ($1, $2, $3) on conflict (scope, name, key) do update set key = excluded.key
 returning ` + limitColumns
-	// setLimitSQL changes a limit. The caller has locked its row. The starts that a lane has used up in advance keep their number, and so take another time at
-	// the new rate. Plan: primary key lookup.
-	setLimitSQL = `
-update trapeze.limits set slots = $4, weight = $5, rate = $6::int, per = $7::bigint * interval '1 second', burst = $8, next_start = clock_timestamp()
-	+ extract(epoch from next_start - clock_timestamp()) / extract(epoch from per / rate) * ($7::bigint * interval '1 second' / $6::int)
-where scope = $1 and name = $2 and key = $3`
 	// ownLimitsSQL makes a lane keep its settings and limits when its template changes. Plan: primary key lookup.
 	ownLimitsSQL = `update trapeze.lanes set template = null, idle_since = null where name = $1 and template is not null`
 	// deleteLimitSQL deletes a limit. Plan: primary key lookup.
 	deleteLimitSQL = `delete from trapeze.limits where scope = $1 and name = $2 and key = $3`
 )
+
+// setLimitSQL changes a limit. The caller has locked its row. Plan: primary key lookup.
+var setLimitSQL = `
+update trapeze.limits x set slots = $4, weight = $5, rate = $6::int, per = $7::bigint * interval '1 second', burst = $8,
+	next_start = ` + startsAt("$7::bigint * interval '1 second'", "$6::int") + `
+where x.scope = $1 and x.name = $2 and x.key = $3`
+
+// startsAt returns the time of the next start of limit x at a new rate. The starts that the lane has used up in advance keep their number, and so take another
+// time.
+func startsAt(per, rate string) string {
+	return `clock_timestamp() + extract(epoch from x.next_start - clock_timestamp()) / extract(epoch from x.per / x.rate) * (` + per + ` / ` + rate + `)`
+}
 
 // SetLimit creates, changes or removes a limit. The caller then calls [ApplyLimit]. If nothing changes, SetLimit writes no audit entry and no event. It returns
 // [job.ErrInvalidSetting] if a value is invalid, and [job.ErrUnknownLane] if the limit is of a lane that does not exist, unless it is removed.
