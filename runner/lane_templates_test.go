@@ -126,8 +126,10 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 	pgtest.Wait(t, "the job waits for its child", func() bool { return get(t, r, fan.ID).State == job.Waiting })
 	_, err = pool.Exec(t.Context(), `delete from trapeze.lanes where name = 't/fan'`) // as maintenance does
 	is.NoErr(err)
-	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann") // makes the pod read the lanes
+	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann")
 	is.NoErr(err)
+	enqueue(t, r, rawArgs("k", "8"), runner.Lane("other"))
+	is.Equal(<-ran, "other8") // the pod has read the lanes since
 	close(release)
 	is.Equal(<-ran, "t/fan7") // the join makes its parent's lane again, and does not wait for maintenance
 	is.Equal(column[int64](t, pool, `select count(*) from trapeze.job_events e join trapeze.jobs j on j.id = e.job where j.parent_id = $1 and e.event = 'job.promoted'`, fan.ID), []int64{1})
