@@ -81,7 +81,7 @@ create index lane_templates on trapeze.lanes (name) where name like '%*';
 comment on index trapeze.lane_templates is 'Which templates are there?';
 
 -- The rules of a lane are its row or, if it does not exist, the row of the template with the longest prefix that it matches. The planner inlines the
--- function, which it could not with a search path of its own. A migration that adds a column to lanes must create it again.
+-- function, because it sets no search path. A migration that adds a column to lanes must create it again.
 -- +goose StatementBegin
 create function trapeze.lane_rules(lane text) returns setof trapeze.lanes language sql stable begin atomic
     (select n.* from trapeze.lanes n where n.name = lane_rules.lane and lane_rules.lane not like '%*')

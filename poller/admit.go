@@ -142,8 +142,7 @@ func (p *Poller) Admitted(jobs []store.AdmittedJob) {
 }
 
 // announce makes all pods read the lanes' settings if a lane of the jobs that have just become pending is new to this one. It wakes the other engines if
-// this one cannot claim all the jobs. If it can, but other jobs take the slots
-// first, its next claim leaves jobs behind, and then wakes all pods.
+// this one cannot claim all the jobs. If it can, but other jobs take the slots first, its next claim leaves jobs behind, and then wakes all pods.
 func (p *Poller) announce(jobs []store.AdmittedJob) {
 	if len(jobs) == 0 {
 		return
@@ -160,7 +159,9 @@ func (p *Poller) announce(jobs []store.AdmittedJob) {
 	}
 	if made {
 		p.engine.ReadSettings()
-		_ = p.Store.NotifySettings(context.Background(), p.Store.Pool()) // best effort: the other pods learn of the lanes from their next heartbeat
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		_ = p.Store.NotifySettings(ctx, p.Store.Pool()) // best effort: the other pods learn of the lanes from their next heartbeat
+		cancel()
 	}
 	if elsewhere || !p.Lanes.Free(n) {
 		p.WakePeers()

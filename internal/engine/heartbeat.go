@@ -45,7 +45,7 @@ func (e *Engine) beat(ctx context.Context) {
 }
 
 // ReadSettings requests an immediate heartbeat, which reads the settings of lanes, pods and the queue.
-func (i *shared) ReadSettings() { i.reread.Set() }
+func (s *shared) ReadSettings() { s.reread.Set() }
 
 // BeatOnce renews the lease, applies the response, and reports whether there was one. If counts is false, the heartbeat was sent ahead of
 // schedule and does not count toward MayJudge.

@@ -121,8 +121,8 @@ func (m *Maintenance) moveStranded(ctx context.Context) (int, error) {
 	return n + made, err
 }
 
-// keepLanes is how long a lane that was made from a template is kept after maintenance has found it without due jobs. A pod that has not read the mark by
-// then has lost its lease.
+// keepLanes is the time for which a lane that was made from a template is kept after maintenance has found it without due jobs. A pod whose lease is shorter
+// has read the mark by then. For jobs that others submit afterwards, moveStranded makes the lane again.
 const keepLanes = 5 * time.Minute
 
 // followTemplates deletes idle lanes that were made from a template, and corrects those that differ from their template.

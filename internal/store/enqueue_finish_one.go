@@ -43,8 +43,8 @@ const (
 	returning id, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
-	// oneSubmission selects a submitted or scheduled job, unless it needs approval, with its lane's limit of the time until the start. The lane exists:
-	// a job for a lane that is still to be made has a delay. Plan: one probe of lanes_pkey.
+	// oneSubmission selects a submitted or scheduled job, unless it needs approval, with its lane's limit of the time until the start. One probe reads
+	// both: lane_s is -1 if the job needs approval. The lane exists, because a job for a lane that is still to be made has a delay. Plan: one probe of lanes_pkey.
 	oneSubmission = `select s.* from (select @new_parent_id::bigint as parent_id, @new_lane::text as lane, (
 			select case when coalesce(@new_needs_approval::boolean, n.requires_approval) then -1 else n.start_within_s end
 			from trapeze.lanes n where n.name = @new_lane::text) as lane_s offset 0) s
