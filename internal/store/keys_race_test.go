@@ -154,10 +154,10 @@ func TestAdmissionKeepsChangedPriority(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var keys []string
-	for i := range 300 {
+	for i := range 60 {
 		keys = append(keys, fmt.Sprint("key ", i))
 	}
-	for range 5 {
+	for range 4 {
 		var jobs []func(*store.NewJob)
 		for _, key := range keys {
 			jobs = append(jobs, keyed(key))
