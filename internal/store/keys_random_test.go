@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -169,17 +170,20 @@ func (h *keyHistory) step(s keyStep) {
 	}
 }
 
-// exchanged reports whether jobs have only got places that others of their keys have left. When an admission fills the last places, a more urgent job gets
-// the place of a pending one at the next admission. If that one held a place in its lane and one of its kind, two jobs can take them.
+// exchanged reports whether jobs have only got places or subjects that others have left. When an admission fills the last places, a more urgent job gets
+// the place of a pending one at the next admission. If that one held a place in its lane and one of its kind, two jobs can take them. If it held its
+// subject, another job gets that.
 func (h *keyHistory) exchanged(before map[int64]keyedRow) bool {
-	left := map[string]bool{}
+	left := map[store.Line]bool{}
 	for id, row := range before {
-		if _, is := h.before[id]; !is {
-			left[row.Key] = true
+		if _, is := h.before[id]; !is && row.Key != "" {
+			for _, line := range store.Lines(row.Kind, row.Subject, row.Key) {
+				left[line] = true
+			}
 		}
 	}
 	for id, row := range h.before {
-		if _, was := before[id]; !was && (row.Key == "" || !left[row.Key]) {
+		if _, was := before[id]; !was && !slices.ContainsFunc(store.Lines(row.Kind, row.Subject, row.Key), func(l store.Line) bool { return left[l] }) {
 			return false
 		}
 	}
