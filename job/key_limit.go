@@ -126,7 +126,7 @@ func (c KeyLimitChange) Validate() error {
 	case c.Key == "" && (c.Slots.Value != nil || c.Weight.Value != nil):
 		errs = append(errs, fmt.Errorf("%w: slots and weight are of a key: name a key, or * for each key; the slots of the whole lane are a setting of the lane", ErrInvalidSetting))
 	case c.Key != "" && rated:
-		errs = append(errs, fmt.Errorf("%w: a rate is for all jobs of a lane, not for a key", ErrInvalidSetting))
+		errs = append(errs, fmt.Errorf("%w: a rate is for all jobs of a lane, not for a key: give each key a lane of its own, which a template such as tenant/* makes, and the template the rate", ErrInvalidSetting))
 	case !c.Slots.Set && !c.Weight.Set && !c.Rate.Set && !rated:
 		errs = append(errs, fmt.Errorf("%w: the limit sets nothing: want slots, weight or rate", ErrInvalidSetting))
 	}

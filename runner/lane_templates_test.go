@@ -3,6 +3,8 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,4 +146,66 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 	is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `"u/nightly"`))
 	_, err = r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("tt/1"))
 	is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `submit k to lane "tt/1"`))
+}
+
+// A rate of a template limits the starts of each tenant.
+func TestRateOfEachTenant(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+	limitTenants(t, r, "", job.LaneChange{}, job.KeyLimitChange{Rate: job.To(1), Per: new(job.Seconds(time.Hour)), Burst: new(2)})
+	for range 3 {
+		for tenant := range 4 {
+			enqueue(t, r, rawArgs("k"), runner.Lane(fmt.Sprint("tenant/", tenant)))
+		}
+	}
+	counts := func(table string) []string {
+		return column[string](t, pool, `select lane || ' ' || count(*) from trapeze.`+table+` group by lane order by lane`)
+	}
+	pgtest.Wait(t, "two jobs of each tenant have ended", func() bool {
+		return slices.Equal(counts("done"), []string{"tenant/0 2", "tenant/1 2", "tenant/2 2", "tenant/3 2"})
+	})
+	is.Equal(counts("live"), []string{"tenant/0 1", "tenant/1 1", "tenant/2 1", "tenant/3 1"})
+}
+
+// With a lane per tenant and a key per region, there are two levels of limits: two jobs of each tenant run at a time, and one of each of its regions.
+func TestLimitsOfTenantAndRegion(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	tenants := map[string]*slotUse{"tenant/1": newSlotUse(map[string]int{"all": 2}), "tenant/2": newSlotUse(map[string]int{"all": 2})}
+	regions := newSlotUse(nil)
+	r := start(t, pool, runner.Options{Slots: 10}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		regions.change(j.Lane()+" "+j.Key(), 1)
+		defer regions.change(j.Lane()+" "+j.Key(), -1)
+		return tenants[j.Lane()].run(ctx, j)
+	}})
+	limitTenants(t, r, "*", job.LaneChange{Slots: job.To(2)}, job.KeyLimitChange{Slots: job.To(1)})
+	for range 3 {
+		for tenant := range tenants {
+			for _, region := range []string{"eu", "us", "asia"} {
+				enqueue(t, r, rawArgs("k"), runner.Lane(tenant), runner.Key(region))
+			}
+		}
+	}
+	quiet(t, pool)
+	for tenant, use := range tenants {
+		is.Equal(use.most["all"], 2)
+		for _, region := range []string{"eu", "us", "asia"} {
+			is.Equal(regions.most[tenant+" "+region], 1)
+		}
+	}
+	checkHistory(t, pool, r)
+}
+
+// limitTenants makes the template tenant/* with a limit for a key: an empty one stands for the lane.
+func limitTenants(t *testing.T, r *runner.Runner, key string, lane job.LaneChange, limit job.KeyLimitChange) {
+	t.Helper()
+	is := is.New(t)
+	_, err := r.Admin().SetLane(t.Context(), "tenant/*", lane, "ann")
+	is.NoErr(err)
+	limit.LimitOf = job.LimitOf{Scope: job.LaneScope, Name: "tenant/*", Key: key}
+	_, err = r.Admin().SetLimit(t.Context(), limit, "ann")
+	is.NoErr(err)
 }

@@ -112,7 +112,7 @@ func TestInvalidLimits(t *testing.T) {
 		{"no name", "invalid setting: the name of a kind has 0 bytes: want 1 to 100 bytes of text", change("kind", "", "a", new(1), nil)},
 		{"slots of all jobs", "invalid setting: slots and weight are of a key: name a key, or * for each key; the slots of the whole lane are a setting of the lane", change("lane", "default", "", new(1), nil)},
 		{"rate of a kind", "invalid setting: the key is empty: name a key, or * for each key; for the rate of a kind, give it a lane of its own, and that lane the rate", rate("kind", "k", "", new(1), nil, nil)},
-		{"rate of a key", "invalid setting: a rate is for all jobs of a lane, not for a key", rate("lane", "default", "a", new(1), nil, nil)},
+		{"rate of a key", "invalid setting: a rate is for all jobs of a lane, not for a key: give each key a lane of its own, which a template such as tenant/* makes, and the template the rate", rate("lane", "default", "a", new(1), nil, nil)},
 		{"no rate", "invalid setting: rate of 0: want 1 to 1000000, or none", rate("lane", "default", "", new(0), nil, nil)},
 		{"no interval", "invalid setting: interval of 0s for a rate: want whole seconds, from 1s to a year", rate("lane", "default", "", new(1), new(job.Seconds(0)), nil)},
 		{"half a second", "invalid setting: interval of 500ms for a rate: want whole seconds, from 1s to a year", rate("lane", "default", "", new(1), new(job.Seconds(time.Second/2)), nil)},
