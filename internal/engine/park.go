@@ -25,6 +25,7 @@ func (x *executor) hold(run *Run, f Failure) {
 		var err error
 		switch {
 		case h == job.ForLane:
+			x.Lanes.Hold(c.Lane, time.Now().Add(*f.After))
 			err = store.HoldLane(ctx, x.Store, c.Lane, *f.After)
 		case h == job.ForKey && c.Key != "":
 			if err = store.HoldKey(ctx, x.Store, c.Lane, c.Key, *f.After); err == nil {

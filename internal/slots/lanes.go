@@ -45,8 +45,9 @@ type lane struct {
 	limit *int // for this pod
 	slots *int // across all pods
 	open  bool
-	rated bool // each start needs a start of the lane's rate, so jobs start only by claims
-	idle  bool // may be deleted soon
+	rated bool      // each start needs a start of the lane's rate, so jobs start only by claims
+	held  time.Time // until then, a handler of this pod holds the lane: treated like a rate
+	idle  bool      // may be deleted soon
 	used  int
 	grant grant // granted slots, if slots is set
 
@@ -148,7 +149,7 @@ func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[name]
-	if l.free(lane) == 0 || lane.rated {
+	if l.free(lane) == 0 || lane.limited() {
 		return false
 	}
 	lane.used++
@@ -182,7 +183,7 @@ func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[name]
-	if l.stopped() || l.closing || lane == nil || !lane.open || lane.rated || lane.slots != nil {
+	if l.stopped() || l.closing || lane == nil || !lane.open || lane.limited() || lane.slots != nil {
 		return 0
 	}
 	if lane.limit != nil {
@@ -207,7 +208,7 @@ func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[to]
-	if l.stopped() || lane == nil || !lane.open || lane.rated {
+	if l.stopped() || lane == nil || !lane.open || lane.limited() {
 		return false
 	}
 	if from == to {
@@ -237,12 +238,24 @@ func (l *Lanes) Stepped(from, to string, running bool) {
 	}
 }
 
-// Rated reports whether the lane has a rate.
+// Hold treats a lane as one with a rate until the time until: a handler of this pod holds it, and the next heartbeat may be late.
+func (l *Lanes) Hold(name string, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lane := l.byName[name]; lane != nil {
+		lane.held = until
+	}
+}
+
+// limited reports whether each start needs a start of the lane's rate.
+func (l *lane) limited() bool { return l.rated || time.Now().Before(l.held) }
+
+// Rated reports whether the lane has a rate, or is held.
 func (l *Lanes) Rated(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byName[name]
-	return lane != nil && lane.rated
+	return lane != nil && lane.limited()
 }
 
 // Names returns the names of the lanes in the latest heartbeat.
