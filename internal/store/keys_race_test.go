@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -53,7 +54,7 @@ func TestConcurrentKeyAdmissions(t *testing.T) {
 		}
 		w.is.Equal(w.count(overLimitSQL), 0)
 	}
-	w.missed(0)
+	w.exchanges()
 	podID, r := w.pod("last"), rand.New(rand.NewPCG(seed, 9))
 	for left, idle := math.MaxInt, 0; idle < 50; idle++ {
 		n := w.count(`select (select count(*) from trapeze.live where state = 'pending') + (select count(*) from trapeze.parked)`)
@@ -147,6 +148,26 @@ func (w *world) work(ctx context.Context, r *rand.Rand, podID string, submits bo
 	}
 	_, err = w.AdmitNext(ctx, slices.Compact(lines)...)
 	return err
+}
+
+// exchanges admits the jobs that nobody has admitted, and checks that they only get places and subjects that others leave.
+func (w *world) exchanges() {
+	w.t.Helper()
+	live := func() map[int64]keyedRow {
+		list, err := store.Rows(w.ctx(), w.Store, pgx.RowToStructByPos[keyedRow], keyedRowsSQL)
+		w.is.NoErr(err)
+		rows := map[int64]keyedRow{}
+		for _, row := range list {
+			rows[row.ID] = row
+		}
+		return rows
+	}
+	before := live()
+	missed, err := w.AdmitMissed(w.ctx())
+	w.is.NoErr(err)
+	if after := live(); !exchanged(before, after) {
+		w.t.Errorf("a poll admits %+v, which nobody has admitted\nlive before: %v\nlive after: %v", missed, before, after)
+	}
 }
 
 // An operator's change of a job's priority is kept, even if the job gets its place at the same moment.

@@ -164,7 +164,7 @@ func (h *keyHistory) step(s keyStep) {
 		if h.check("after the poll"); err == nil && len(missed) == 0 {
 			return
 		}
-		if err != nil || try > 20 || !h.exchanged(before) {
+		if err != nil || try > 20 || !exchanged(before, h.before) {
 			h.failf("a poll admits %+v, which nobody has admitted: %v\nlive before: %v\nlive after: %v", missed, err, before, h.before)
 		}
 	}
@@ -173,16 +173,16 @@ func (h *keyHistory) step(s keyStep) {
 // exchanged reports whether jobs have only got places or subjects that others have left. When an admission fills the last places, a more urgent job gets
 // the place of a pending one at the next admission. If that one held a place in its lane and one of its kind, two jobs can take them. If it held its
 // subject, another job gets that.
-func (h *keyHistory) exchanged(before map[int64]keyedRow) bool {
+func exchanged(before, after map[int64]keyedRow) bool {
 	left := map[store.Line]bool{}
 	for id, row := range before {
-		if _, is := h.before[id]; !is && row.Key != "" {
+		if _, is := after[id]; !is && row.Key != "" {
 			for _, line := range store.Lines(row.Kind, row.Subject, row.Key) {
 				left[line] = true
 			}
 		}
 	}
-	for id, row := range h.before {
+	for id, row := range after {
 		if _, was := before[id]; !was && !slices.ContainsFunc(store.Lines(row.Kind, row.Subject, row.Key), func(l store.Line) bool { return left[l] }) {
 			return false
 		}
