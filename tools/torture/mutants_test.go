@@ -17,16 +17,22 @@ import (
 func TestPlantingMutantsAndBugs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	text, err := os.ReadFile("../planted/bugs.txt")
-	is.NoErr(err)
-	bugs, err := overlay.Parse(string(text))
-	is.NoErr(err)
+	read := func(file string) []overlay.Bug {
+		text, err := os.ReadFile(file)
+		is.NoErr(err)
+		bugs, err := overlay.Parse(string(text))
+		is.NoErr(err)
+		return bugs
+	}
+	bugs := read("../planted/bugs.txt")
 	for _, m := range Mutants() {
 		bugs = append(bugs, m.Bug)
 	}
-	for _, b := range bugs {
-		if _, err := b.Plant("../..", t.TempDir()); err != nil {
-			t.Errorf("correct its text in mutants.txt or bugs.txt: %v", err)
+	for root, bugs := range map[string][]overlay.Bug{"../..": bugs, "../../temporal": read("../../temporal/planted.txt")} {
+		for _, b := range bugs {
+			if _, err := b.Plant(root, t.TempDir()); err != nil {
+				t.Errorf("correct its text in mutants.txt, bugs.txt or temporal/planted.txt: %v", err)
+			}
 		}
 	}
 }
