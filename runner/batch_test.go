@@ -443,6 +443,43 @@ func TestLostReplyOfBatch(t *testing.T) {
 	checkHistory(t, direct, r)
 }
 
+// A member that another claim takes over during the call writes nothing. The others are committed, and the member runs again.
+func TestMemberOfBatchTakenOver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (job bigint)`)
+	called, taken := make(chan struct{}), make(chan struct{})
+	p := postman{do: func(_ context.Context, jobs parcels) (list results) {
+		if len(jobs) > 1 {
+			close(called)
+			<-taken
+		}
+		for _, j := range jobs {
+			list = append(list, runner.BatchResult{Outcome: runner.Done(len(jobs)).Write(`insert into rows values ($1)`, j.ID())})
+		}
+		return list
+	}}
+	r, _ := startBatches(t, pool, &p, 3, runner.Options{PollEvery: 100 * time.Millisecond})
+	ids := sendParcels(t, r, "", "", "")
+	<-called
+	exec(t, pool, `update trapeze.live set fence = fence + 1, crashes = 1, pod = gen_random_uuid() where id = $1`, ids[1])
+	close(taken)
+	for _, id := range []int64{ids[0], ids[2]} {
+		j := waitEnded(t, r, id)
+		is.Equal(string(j.Result), "3")
+		is.Equal(j.Fence, int64(1))
+	}
+	pgtest.Wait(t, "the claim of the member is closed", func() bool { return r.Running() == 0 })
+	is.Equal(queryOne[int](t, pool, `select count(*) from rows where job = $1`, ids[1]), 0)
+	exec(t, pool, `update trapeze.live set state = 'pending', pod = null where id = $1`, ids[1]) // the pod of the other claim dies
+	j := waitEnded(t, r, ids[1])
+	is.Equal(string(j.Result), "1")
+	is.Equal(j.Fence, int64(3))
+	is.Equal(queryOne[int](t, pool, `select count(*) from rows`), 3)
+	is.Equal(p.sizes(), []int{1, 3})
+}
+
 func TestInvalidBatchRegistration(t *testing.T) {
 	t.Parallel()
 	for says, register := range map[string]func(r *runner.Runner){
