@@ -242,7 +242,7 @@ func (l *Lanes) Stepped(from, to string, running bool) {
 func (l *Lanes) Hold(name string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lane := l.byName[name]; lane != nil {
+	if lane := l.byName[name]; lane != nil && until.After(lane.held) {
 		lane.held = until
 	}
 }
