@@ -83,6 +83,13 @@ var KeyUse = `select u.*, cardinality(u.lane_taken) as in_lane, case when u.kind
 var keepsPlaces = `not ` + keyHeld + ` and w.had_lane_place <= coalesce(` + LaneSlots + `, w.had_lane_place)
 			and coalesce(w.had_kind_place <= ` + KindSlots + `, ` + KindSlots + ` is null)`
 
+// WaitsFor is the condition that the parked row p waits for a place of the key, lane and kind of a row. No index but parked_for_key starts with the columns of
+// the row comparisons: with equalities, the planner may read and sort all jobs of the lane in parked_of_lane, which is the smaller index.
+func WaitsFor(row string) string {
+	columns := `(` + row + `.key, ` + row + `.lane, ` + row + `.kind)`
+	return `p.why = 'key' and (p.key, p.lane, p.kind) >= ` + columns + ` and (p.key, p.lane, p.kind) <= ` + columns
+}
+
 // freePlaces is the array of the free places among the first ones, up to a limit, of which live jobs already use some. taken selects the numbers of places
 // that are not free: they can be above a limit that was lowered. Jobs older than a kind's limit have no number, but count.
 func freePlaces(most, used, taken string) string {
@@ -121,7 +128,7 @@ with recursive lines as (
 ), picked as materialized (
 	select g.*, p.* from free g cross join lateral (
 		select p.id, p.subject, p.priority, p.run_after, p as job from trapeze.parked p
-		where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
+		where `, WaitsFor("g"), `
 		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit least(cardinality(g.lane_free), cardinality(g.kind_free)) for update skip locked
 	) p
 ), may as materialized (
@@ -143,7 +150,7 @@ with recursive lines as (
 ), `, takeGuards("(select * from fits where (id in (select id from admitted)) is true)"), `, blocked as (
 	update trapeze.parked p set why = 'subject' from may m where not m.free and p.id = m.id
 ), crowded as materialized (
-	select g.*, array(select p.priority from trapeze.parked p where p.why = 'key' and p.key = g.key and p.lane = g.lane and p.kind = g.kind
+	select g.*, array(select p.priority from trapeze.parked p where `, WaitsFor("g"), `
 		order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit g.cap) as urgent
 	from free g where least(cardinality(g.lane_free), cardinality(g.kind_free)) = 0
 ), outranked as materialized (

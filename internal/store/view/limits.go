@@ -28,7 +28,7 @@ with recursive groups as (
 ), counted as materialized (
 	select w.key, w.lane, w.kind, c.waiting, c.oldest from (select key, lane, kind from groups union select key, lane, kind from sampled) w
 	cross join lateral (select count(*)::int as waiting, min(f.run_after) as oldest from (select p.run_after from trapeze.parked p
-		where p.why = 'key' and p.key = w.key and p.lane = w.lane and p.kind = w.kind order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit $6::int) f) c
+		where ` + store.WaitsFor("w") + ` order by p.key, p.lane, p.kind, p.priority desc, p.run_after, p.id limit $6::int) f) c
 	where ` + keyChosen("w") + ` and ($3::text is null or w.key = $3)
 	order by c.waiting desc, w.key, w.lane, w.kind limit $5::int
 ), limited as materialized (
