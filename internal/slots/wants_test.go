@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -77,4 +78,21 @@ func TestMadeLanesCountAsTemplate(t *testing.T) {
 	if l.CountedAs("t/1") != "t/*" || l.CountedAs("own") != "own" {
 		t.Error("a lane with a running job lost its template")
 	}
+}
+
+func TestShorterHoldOfHeldLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLanes(10, nil)
+		l.Apply(store.Beat{Lanes: []store.Lane{{Name: "mail", Enabled: true}}})
+		l.Hold("mail", time.Now().Add(time.Minute))
+		l.Hold("mail", time.Now().Add(time.Second))
+		time.Sleep(59 * time.Second)
+		if l.Reserve("mail") {
+			t.Error("a job starts before the longer hold ends")
+		}
+		time.Sleep(time.Second)
+		if !l.Reserve("mail") {
+			t.Error("no job starts after the holds")
+		}
+	})
 }
