@@ -48,7 +48,7 @@ type pod struct {
 
 func newPod(t *testing.T, o api.Options) *pod {
 	t.Helper()
-	r, err := runner.New(pgtest.Pool(t), runner.Options{MaxAttempts: 1, Slots: 4, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pgtest.Pool(t), runner.Options{MaxAttempts: 1, Slots: 4, HeartbeatInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

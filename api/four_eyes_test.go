@@ -31,7 +31,7 @@ func fourEyes(t *testing.T) *host {
 func approving(t *testing.T, everywhere bool) *host {
 	t.Helper()
 	is := is.New(t)
-	r, err := runner.New(pgtest.Pool(t), runner.Options{FourEyes: everywhere, MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pgtest.Pool(t), runner.Options{FourEyes: everywhere, MaxAttempts: 1, HeartbeatInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	runner.HandleRaw(r, "fail", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		return nil, errors.New("it fails")

@@ -67,7 +67,7 @@ func newIdleHost(t *testing.T, o api.Options) *host {
 // serve returns a host whose pod has not been started, and its server.
 func serve(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server), more ...func(*runner.Runner)) (*host, *httptest.Server) {
 	t.Helper()
-	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, HeartbeatInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func runs(t *testing.T, r *runner.Runner, web *httptest.Server) (drain context.C
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	t.Cleanup(func() {
-		r.HandBackNow()
+		r.StopNow()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)

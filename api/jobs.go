@@ -201,7 +201,7 @@ var pipelineRoutes = []Route{
 	{Method: http.MethodGet, Path: "/pipelines/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a pipeline with its jobs and their fan-outs",
 		query: []string{"branches"}, do: onJob(showPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/abort", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all unfinished jobs of a pipeline",
-		do: onJob(abortPipeline)},
+		do: onJob(cancelPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a pipeline from the step that failed",
 		in: again{}, optional: true, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/children/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry the failed children of a pipeline",
@@ -272,8 +272,8 @@ func showPipeline(c *call, id int64) (any, error) {
 	return c.present(tree)
 }
 
-func abortPipeline(c *call, id int64) (any, error) {
-	ids, err := c.r.Admin().AbortPipeline(c.ctx(), id, c.caller.Name)
+func cancelPipeline(c *call, id int64) (any, error) {
+	ids, err := c.r.Admin().CancelPipeline(c.ctx(), id, c.caller.Name)
 	return map[string]any{"pipeline": idText(id), "aborted": idTexts(ids)}, err
 }
 

@@ -21,7 +21,7 @@ func TestKindsThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"vic": {"viewer"}, "sub": {"submitter"}})}, func(r *runner.Runner) {
-		runner.HandleRaw(r, "limited", never, runner.Timeout(90*time.Second), runner.Retry(7, job.Backoff{}), runner.StaleAfter(5*time.Second))
+		runner.HandleRaw(r, "limited", never, runner.Timeout(90*time.Second), runner.Retry(7, job.Backoff{}), runner.InactivityTimeout(5*time.Second))
 	})
 	pool := inside.Of(h.Runner).Store.Pool()
 	pgtest.Exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
@@ -62,7 +62,7 @@ func TestKindsThroughAPI(t *testing.T) {
 	is.Equal(len(limited.Handlers), 1)
 	is.Equal(len(limited.Handlers[0].Pods), 1)
 	after := job.Seconds(5 * time.Second)
-	is.Equal(*limited.Handlers[0].Limits, job.KindLimits{Timeout: job.Seconds(90 * time.Second), MaxAttempts: 7, MaxCrashes: limited.Handlers[0].Limits.MaxCrashes, StaleAfter: &after})
+	is.Equal(*limited.Handlers[0].Limits, job.KindLimits{Timeout: job.Seconds(90 * time.Second), MaxAttempts: 7, MaxCrashes: limited.Handlers[0].Limits.MaxCrashes, InactivityTimeout: &after})
 	is.True(limited.Handlers[0].Limits.MaxCrashes > 0)
 	is.Equal([]int{find(list, "hold").Running, find(list, "hold").Waiting}, []int{1, 0})
 	orphan := find(list, "orphan")
@@ -79,7 +79,7 @@ func TestKindsThroughAPI(t *testing.T) {
 	is.True(regexp.MustCompile(`aria-sort="descending"><a [^>]*>Run p95`).MatchString(page))
 	is.True(strings.Contains(page, "7 attempts, "))
 	is.True(strings.Contains(page, "slots: 4"))
-	is.True(strings.Contains(page, "timeout 1m30s, stale after 5s"))
+	is.True(strings.Contains(page, "timeout 1m30s, inactive for 5s"))
 	page = h.send("GET", "/ui/kinds?order=finished&window=24h", "", "X-Who", "vic").text
 	is.True(strings.Index(page, `id="kind-slow"`) > strings.Index(page, `id="kind-quick"`))
 	close(h.held(running))

@@ -23,7 +23,7 @@ var laneRoutes = []Route{
 		query: []string{"dry_run", "move_to"}, out: of[job.LaneChanged](), do: inLane(deleteLane)},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/engine", Needs: access.WorkersManage, Summary: "Wait until a lane has moved to its next engine",
 		query: []string{"wait"}, out: of[job.LaneMove](), do: inLane(waits(func(c *call, wait time.Duration) (job.LaneMove, error) {
-			return c.r.Admin().MoveOn(c.ctx(), c.Param("name"), wait, c.caller.Name)
+			return c.r.Admin().ContinueLaneMove(c.ctx(), c.Param("name"), wait, c.caller.Name)
 		}))},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is resumed",
 		query: []string{"wait"}, out: of[job.Quiet](), do: inLane(waits(func(c *call, wait time.Duration) (job.Quiet, error) {

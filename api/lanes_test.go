@@ -31,11 +31,11 @@ func TestLaneLifecycleThroughAPI(t *testing.T) {
 	made := h.send("PUT", lane, `{"slots":2,"max_age_s":60,"kinds":["echo"]}`)
 	is.Equal(made.status, http.StatusOK)
 	is.Equal(made.body["changed"], []any{"slots", "max_age_s", "kinds"})
-	patched := h.send("PATCH", lane, `{"slots":null,"stale_after_s":500}`)
-	is.Equal(patched.body["changed"], []any{"slots", "stale_after_s"}) // null removes a limit; settings not sent are unchanged
+	patched := h.send("PATCH", lane, `{"slots":null,"inactivity_timeout_s":500}`)
+	is.Equal(patched.body["changed"], []any{"slots", "inactivity_timeout_s"}) // null removes a limit; settings not sent are unchanged
 	is.Equal(patched.body["after"].(map[string]any)["max_age_s"], 60.0)
 	put := h.send("PUT", lane, `{"enabled":true}`)
-	is.Equal(put.body["changed"], []any{"stale_after_s", "max_age_s"}) // PUT replaces all settings except the kinds
+	is.Equal(put.body["changed"], []any{"inactivity_timeout_s", "max_age_s"}) // PUT replaces all settings except the kinds
 
 	list := h.send("GET", "/admin/workers/lanes", "").body["lanes"].([]any)
 	is.Equal(list[1].(map[string]any)["kinds"], []any{"echo"})

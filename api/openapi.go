@@ -201,7 +201,7 @@ var knownTypes = map[reflect.Type]jsonSchema{
 	reflect.TypeFor[job.Status]():      {"type": "string", "enum": job.Statuses()},
 	reflect.TypeFor[job.Missed]():      {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
 	reflect.TypeFor[job.Overlap]():     {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
-	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
+	reflect.TypeFor[job.OccurrenceOutcome](): {"type": "string", "enum": []job.OccurrenceOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
 		job.FireFailed}},
 	reflect.TypeFor[job.Limit[int]](): orNull(whole),
 }

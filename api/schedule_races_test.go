@@ -28,7 +28,7 @@ func TestScheduleChangedSinceRead(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // the previous change has modified it
 	_, err = h.Admin().TriggerSchedule(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error()))
-	fires, err := h.Admin().ScheduleFires(t.Context(), "yearly", time.Time{}, 10)
+	fires, err := h.Admin().ScheduleOccurrences(t.Context(), "yearly", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 0)
 }

@@ -82,7 +82,7 @@ func listOccurrences(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.r.Admin().ScheduleFires(c.ctx(), c.Param("name"), before, limit)
+	found, err := c.r.Admin().ScheduleOccurrences(c.ctx(), c.Param("name"), before, limit)
 	return pageOf("occurrences", found, limit, func(last job.Fire) string {
 		return text.EncodeCursor("occurrences", last.FireAt.Format(time.RFC3339Nano))
 	}), err

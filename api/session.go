@@ -281,7 +281,7 @@ func (s *service) limitSettings() []ui.Setting {
 		{Name: "Attempts of a job", Value: fmt.Sprint(o.MaxAttempts), Variable: "TRAPEZE_MAX_ATTEMPTS"},
 		{Name: "Crashes of a job's pods", Value: fmt.Sprint(o.MaxCrashes), Variable: "TRAPEZE_MAX_CRASHES"},
 		{Name: "Duration of a run", Value: ui.Lasting(o.Timeout, "no limit"), Variable: "TRAPEZE_TIMEOUT"},
-		{Name: "Run without activity", Value: ui.Lasting(o.StaleAfter, "no limit"), Variable: "TRAPEZE_STALE_AFTER"},
+		{Name: "Run without activity", Value: ui.Lasting(o.InactivityTimeout, "no limit"), Variable: "TRAPEZE_INACTIVITY_TIMEOUT"},
 		{Name: "Age of a job since it became due", Value: ui.Lasting(o.MaxAge, "no limit"), Variable: "TRAPEZE_MAX_AGE"},
 		{Name: "Wait for approval", Value: ui.Lasting(o.ApprovalTTL, "no limit"), Variable: "TRAPEZE_APPROVAL_TTL"},
 		{Name: "Approval by", Value: approval, Variable: "TRAPEZE_FOUR_EYES"},

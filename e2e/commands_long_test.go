@@ -17,7 +17,7 @@ func TestJobEndingCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
-	serve(t, db.url, []string{"TRAPEZE_LEASE=3s", "TRAPEZE_HEARTBEAT=200ms"})
+	serve(t, db.url, []string{"TRAPEZE_LEASE_DURATION=3s", "TRAPEZE_HEARTBEAT_INTERVAL=200ms"})
 	running := func(args ...string) string {
 		id := db.enqueue(args...)
 		db.inState(id, job.Running)

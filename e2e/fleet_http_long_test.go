@@ -27,9 +27,9 @@ func serveSteered(t *testing.T, env ...string) *steered {
 	t.Helper()
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
 	f.pool = pgtest.Connect(t, f.url)
-	env = append(env, "TRAPEZE_TOKENS_FILE="+tokensOfTeam(t), "TRAPEZE_SLOTS=40", "TRAPEZE_LEASE=2s", "TRAPEZE_HEARTBEAT=300ms")
+	env = append(env, "TRAPEZE_TOKENS_FILE="+tokensOfTeam(t), "TRAPEZE_SLOTS=40", "TRAPEZE_LEASE_DURATION=2s", "TRAPEZE_HEARTBEAT_INTERVAL=300ms")
 	for _, name := range []string{"web-0", "web-1"} {
-		f.pods = append(f.pods, serve(t, f.url, append([]string{"TRAPEZE_POD=" + name}, env...)))
+		f.pods = append(f.pods, serve(t, f.url, append([]string{"TRAPEZE_POD_NAME=" + name}, env...)))
 	}
 	return &steered{fleet: f}
 }

@@ -25,8 +25,8 @@ func serveFleet(t *testing.T, n int) *fleet {
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
 	f.pool = pgtest.Connect(t, f.url)
 	for i := range n {
-		f.pods = append(f.pods, serve(t, f.url, []string{fmt.Sprint("TRAPEZE_POD=web-", i), "TRAPEZE_SLOTS=4", "TRAPEZE_LEASE=2s",
-			"TRAPEZE_HEARTBEAT=500ms", "TRAPEZE_LANES=narrow=3:demo.sleep"}))
+		f.pods = append(f.pods, serve(t, f.url, []string{fmt.Sprint("TRAPEZE_POD_NAME=web-", i), "TRAPEZE_SLOTS=4", "TRAPEZE_LEASE_DURATION=2s",
+			"TRAPEZE_HEARTBEAT_INTERVAL=500ms", "TRAPEZE_LANES=narrow=3:demo.sleep"}))
 	}
 	return f
 }

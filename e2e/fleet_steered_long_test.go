@@ -21,7 +21,7 @@ func TestCommandsAcrossProcesses(t *testing.T) {
 	fleet := serveSteered(t, "TRAPEZE_LANES=known=3:demo.result")
 	for name, does := range map[string]func(*steered){
 		"approve": approves, "a full lane and another": fullLaneAndAnother, "priorities": priorities, "settings": settings, "kill": kills, "nice": nices,
-		"ps": looks, "stale": goesStale, "permissions": permits, "lanes of the environment": lanesOfTheEnvironment, "a user's routes": users,
+		"ps": looks, "inactive": goesStale, "permissions": permits, "lanes of the environment": lanesOfTheEnvironment, "a user's routes": users,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,10 +118,10 @@ func goesStale(f *steered) {
 	lively := f.submit(`{"kind":"demo.progress","args":{"steps":100000,"ms":50},"lane":"patient"}`)
 	f.until(silent, job.Running)
 	f.until(lively, job.Running)
-	f.does("ops", "PATCH", "/admin/workers/lanes/patient", `{"stale_after_s":1}`) // applies to running jobs too
+	f.does("ops", "PATCH", "/admin/workers/lanes/patient", `{"inactivity_timeout_s":1}`) // applies to running jobs too
 	pgtest.Wait(f.t, "its first attempt is stale", func() bool { return f.get(silent).Attempt == 2 })
 	ended := f.until(silent, job.Failed) // its last attempt
-	f.is.Equal(string(*ended.Reason), "stale")
+	f.is.Equal(string(*ended.Reason), "inactive")
 	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // detected by the job's pod, not by an infrequent sweep
 	f.is.Equal(f.get(lively).State, job.Running)                       // a handler that reports progress is not stale
 	f.is.Equal(f.get(lively).Attempt, 1)

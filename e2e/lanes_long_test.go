@@ -16,7 +16,7 @@ func TestPauseDrainFreezeCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
-	pod := serve(t, db.url, []string{"TRAPEZE_POD=web-1", "TRAPEZE_LANES=interactive=2:demo.echo"})
+	pod := serve(t, db.url, []string{"TRAPEZE_POD_NAME=web-1", "TRAPEZE_LANES=interactive=2:demo.echo"})
 	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	db.inState(id, job.Running)
 
@@ -47,7 +47,7 @@ func TestPauseDrainFreezeCommands(t *testing.T) {
 	is.True(strings.Contains(db.ok("pods"), "drained"))
 	pgtest.Wait(t, "the pod is not ready", func() bool { return pod.status("/readyz") == 503 })
 	is.Equal(pod.status("/healthz"), 200)
-	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // a new process starts even if its pod is drained
+	again := serve(t, db.url, []string{"TRAPEZE_POD_NAME=web-1"}) // a new process starts even if its pod is drained
 	is.Equal(again.status("/readyz"), 503)
 	is.Equal(db.ok("resume", "--pod", "web-1"), "pod web-1 resumed\n")
 	pgtest.Wait(t, "both are ready", func() bool { return pod.status("/readyz") == 200 && again.status("/readyz") == 200 })

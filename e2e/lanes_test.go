@@ -21,13 +21,13 @@ func TestLaneCommands(t *testing.T) {
 	dry := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "--dry-run")
 	is.Equal(dry, "lane reports would be created; 0 running, 0 waiting, 0 moved\n")
 	is.True(!strings.Contains(db.ok("lanes"), "reports"))
-	made := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "stale_after_s=0", "--reason", "month's end")
+	made := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "inactivity_timeout_s=0", "--reason", "month's end")
 	is.Equal(made, "lane reports created; 0 running, 0 waiting, 0 moved\n") // "created" alerts the operator to a misspelled name
 	is.Equal(db.ok("lane", "set", "reports", "slots=3"), "lane reports unchanged; 0 running, 0 waiting, 0 moved\n")
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
 	is.Equal(len(lines), 2)
 	lane := decoded[job.LaneUse](t, lines[1])
-	is.Equal([]any{*lane.Slots, lane.MaxAge.Duration(), lane.StaleAfter.Duration()}, []any{3, 48 * time.Hour, time.Duration(0)})
+	is.Equal([]any{*lane.Slots, lane.MaxAge.Duration(), lane.InactivityTimeout.Duration()}, []any{3, 48 * time.Hour, time.Duration(0)})
 	is.Equal(lane.Kinds, []string{"export", "report"})
 	is.True(strings.Contains(db.ok("lanes"), "48h0m0s"))
 

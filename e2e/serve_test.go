@@ -19,7 +19,7 @@ func TestServeMigrationRegistrationDrain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}
-	p := serve(t, db.url, []string{"TRAPEZE_POD=web-1"})
+	p := serve(t, db.url, []string{"TRAPEZE_POD_NAME=web-1"})
 	is.True(p.Ready)
 	is.Equal(p.Pod, "web-1")
 	is.True(strings.HasPrefix(p.HTTP, "http://127.0.0.1:"))

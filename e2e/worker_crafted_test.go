@@ -221,7 +221,7 @@ func TestForbiddenRemoteWorkerReports(t *testing.T) {
 func TestExcessiveRemoteWorkerMessages(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
-	p := puppetPod(t, db, "TRAPEZE_LEASE=30s") // a long lease, because the flood keeps a slow machine busy
+	p := puppetPod(t, db, "TRAPEZE_LEASE_DURATION=30s") // a long lease, because the flood keeps a slow machine busy
 	w, other := newPuppet(t, p, puppetsToken), newPuppet(t, p, othersToken)
 	is.True(refusedAs(w.opens(1, "csv_ingest"), grpc.CodePermissionDenied, "csv_ingest")) // a kind to which its token is not bound
 	is.True(refusedAs(w.opens(100_000, "demo.echo"), grpc.CodeInvalidArgument, "slots"))

@@ -58,7 +58,7 @@ func TestRemoteWorkersConnectionsCut(t *testing.T) {
 	defer proxy.Close()
 	at, err := url.Parse(proxy.URL())
 	is.NoErr(err)
-	startFar(t, "http://"+at.Host, "TRAPEZE_POD=gpu-1")
+	startFar(t, "http://"+at.Host, "TRAPEZE_POD_NAME=gpu-1")
 	id := db.arrives("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, 8000*slow))
 	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, id "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {

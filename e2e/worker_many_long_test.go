@@ -51,7 +51,7 @@ func workersShareJobs(t *testing.T, workers int) {
 	pool := pgtest.Connect(t, db.url)
 	list := make([]*far, workers)
 	for i := range list {
-		list[i] = startFar(t, p.HTTP, fmt.Sprintf("TRAPEZE_POD=worker-%d", i))
+		list[i] = startFar(t, p.HTTP, fmt.Sprintf("TRAPEZE_POD_NAME=worker-%d", i))
 	}
 	pgtest.WaitFor(t, time.Minute, "all workers are accepted", func() bool {
 		return pgtest.QueryOne[int](t, pool, `select count(*) from trapeze.pods p join trapeze.remote_workers w on w.pod = p.id where closed_at is null`) == workers

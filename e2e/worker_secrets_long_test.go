@@ -38,7 +38,7 @@ func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it set
 	before := slog.Default()
 	slog.SetDefault(logger)
 	defer slog.SetDefault(before)
-	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, Logger: logger, HeartbeatEvery: 200 * time.Millisecond})
+	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, Logger: logger, HeartbeatInterval: 200 * time.Millisecond})
 	is.NoErr(err)
 	defer r.Close()
 	tokens := filepath.Join(t.TempDir(), "tokens.json")

@@ -36,11 +36,11 @@ func TestPausedQueueAcrossWorkerPods(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	first, second := dispatcher(t, db), dispatcher(t, db)
-	startFar(t, first.HTTP, "TRAPEZE_POD=one")
+	startFar(t, first.HTTP, "TRAPEZE_POD_NAME=one")
 	pgtest.Wait(t, "the first worker is accepted", func() bool { return db.stream("one") > 0 })
 	runs := db.enqueue("demo.sleep", "--args", `{"ms":5000}`)
 	db.inState(runs, job.Running) // on the first pod's worker, because the second pod is stopped below
-	startFar(t, second.HTTP, "TRAPEZE_POD=two")
+	startFar(t, second.HTTP, "TRAPEZE_POD_NAME=two")
 	pgtest.Wait(t, "the second worker is accepted", func() bool { return db.stream("two") > 0 })
 	db.ok("pause")
 	db.heard()
@@ -51,7 +51,7 @@ func TestPausedQueueAcrossWorkerPods(t *testing.T) {
 	second.signal(syscall.SIGTERM)
 	is.Equal(second.end(), cli.CodeOK)
 	third := dispatcher(t, db)
-	startFar(t, third.HTTP, "TRAPEZE_POD=three")
+	startFar(t, third.HTTP, "TRAPEZE_POD_NAME=three")
 	pgtest.Wait(t, "the new worker is accepted", func() bool { return db.stream("three") > 0 })
 	is.Equal(db.inState(runs, job.Succeeded).Fence, int64(1)) // a running job continues
 	for _, id := range waiting {
@@ -72,10 +72,10 @@ func TestTroubleOnSingleStream(t *testing.T) {
 	between, err := faultnet.Start(direct.url)
 	is.NoErr(err)
 	defer between.Close()
-	p := serve(t, between.URL(), []string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE=6s", "TRAPEZE_HEARTBEAT=300ms"})
+	p := serve(t, between.URL(), []string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE_DURATION=6s", "TRAPEZE_HEARTBEAT_INTERVAL=300ms"})
 	slow, address := behindNetwork(t, p)
-	startFar(t, address, "TRAPEZE_POD=slow")
-	startFar(t, p.HTTP, "TRAPEZE_POD=well", "TRAPEZE_KINDS=demo.sleep,demo.echo")
+	startFar(t, address, "TRAPEZE_POD_NAME=slow")
+	startFar(t, p.HTTP, "TRAPEZE_POD_NAME=well", "TRAPEZE_KINDS=demo.sleep,demo.echo")
 	pgtest.Wait(t, "both workers are accepted", func() bool { return direct.stream("slow") == 1 && direct.stream("well") == 1 })
 
 	var held []string

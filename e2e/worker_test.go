@@ -72,7 +72,7 @@ func (w *far) end() int {
 
 // dispatcher starts a pod that runs only the demo kind noop, leaving all other kinds to remote workers.
 func dispatcher(t *testing.T, db database, env ...string) *pod {
-	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT=", 300*slow, "ms")}, env...))
+	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE_DURATION=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT_INTERVAL=", 300*slow, "ms")}, env...))
 }
 
 func TestRemoteWorkerTokenAndKinds(t *testing.T) {

@@ -55,7 +55,7 @@ func newPod(t *testing.T, pool *pgxpool.Pool, o handlers.Options) *bench {
 			return
 		}
 		stopped = true
-		r.HandBackNow()
+		r.StopNow()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)

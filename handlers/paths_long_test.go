@@ -24,7 +24,7 @@ func TestPipelinePollVersusFastPath(t *testing.T) {
 	for i, every := range []time.Duration{100 * time.Millisecond, time.Hour} {
 		pool := pgtest.Pool(t)
 		is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
-		r, err := runner.New(pool, runner.Options{PollEvery: every, Logger: slog.New(slog.DiscardHandler)})
+		r, err := runner.New(pool, runner.Options{PollInterval: every, Logger: slog.New(slog.DiscardHandler)})
 		is.NoErr(err)
 		defer r.Close()
 		is.NoErr(handlers.Register(r, pool, handlers.Options{}))

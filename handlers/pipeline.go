@@ -70,7 +70,7 @@ func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	}
 	options := []runner.HandleOption{retry}
 	if !o.Fenced {
-		options = append(options, runner.InDatabase())
+		options = append(options, runner.RequiresDatabase())
 	}
 	runner.Handle(r, timed(p, p.ingest), options...)
 	runner.Handle(r, timed(p, p.syncFactors), options...)

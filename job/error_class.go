@@ -15,7 +15,7 @@ const (
 	ClassPanic          ErrorClass = "panic"           // the handler panicked or called runtime.Goexit
 	ClassDatabase       ErrorClass = "database"        // the handler returned a database error; its code is the SQLSTATE
 	ClassTimeout        ErrorClass = "timeout"         // the handler ran longer than its timeout
-	ClassStale          ErrorClass = "stale"           // the handler gave no sign of life for too long
+	ClassInactive       ErrorClass = "inactive"        // the handler gave no sign of life for too long
 	ClassDeadline       ErrorClass = "deadline"        // the job did not finish within its maximum age
 	ClassCrashLimit     ErrorClass = "crash_limit"     // the job's pods died or lost their leases too often
 	ClassInvalidArgs    ErrorClass = "invalid_args"    // the arguments cannot be decoded
@@ -25,7 +25,7 @@ const (
 
 // ErrorClasses lists every class.
 func ErrorClasses() []ErrorClass {
-	return []ErrorClass{ClassError, ClassPanic, ClassDatabase, ClassTimeout, ClassStale, ClassDeadline, ClassCrashLimit, ClassInvalidArgs,
+	return []ErrorClass{ClassError, ClassPanic, ClassDatabase, ClassTimeout, ClassInactive, ClassDeadline, ClassCrashLimit, ClassInvalidArgs,
 		ClassUnstorable, ClassChildrenFailed}
 }
 

@@ -72,7 +72,7 @@ var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
 	ErrTimeout   = errors.New("the kind's timeout has expired")
-	ErrStale     = errors.New("the handler gave no sign of life for too long")
+	ErrInactive  = errors.New("the handler gave no sign of life for too long")
 	ErrDeadline  = errors.New("the job exceeded its maximum age")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )

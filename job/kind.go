@@ -34,10 +34,10 @@ type KindHandler struct {
 
 // KindLimits holds the limits that a pod declares for a kind's jobs.
 type KindLimits struct {
-	Timeout     Seconds  `json:"timeout_s"` // 0 means no limit
-	MaxAttempts int      `json:"max_attempts"`
-	MaxCrashes  int      `json:"max_crashes"`
-	StaleAfter  *Seconds `json:"stale_after_s"` // 0 means no limit; nil means the lane's setting applies
+	Timeout           Seconds  `json:"timeout_s"` // 0 means no limit
+	MaxAttempts       int      `json:"max_attempts"`
+	MaxCrashes        int      `json:"max_crashes"`
+	InactivityTimeout *Seconds `json:"inactivity_timeout_s"` // 0 means no limit; nil means the lane's setting applies
 }
 
 // String describes the limits in words.
@@ -52,8 +52,8 @@ func (l KindLimits) String() string {
 	if l.Timeout > 0 {
 		words = append(words, "timeout "+l.Timeout.String())
 	}
-	if l.StaleAfter != nil && *l.StaleAfter > 0 {
-		words = append(words, "stale after "+l.StaleAfter.String())
+	if l.InactivityTimeout != nil && *l.InactivityTimeout > 0 {
+		words = append(words, "inactive for "+l.InactivityTimeout.String())
 	}
 	return strings.Join(words, ", ")
 }

@@ -26,20 +26,20 @@ var (
 
 // Lane holds a lane's settings.
 type Lane struct {
-	Name             string   `json:"name"`
-	Slots            *int     `json:"slots"`          // limit across all pods; nil means no limit
-	SlotsPerPod      *int     `json:"slots_per_pod"`  // nil means only the pod's own limit
-	StaleAfter       *Seconds `json:"stale_after_s"`  // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
-	MaxAge           *Seconds `json:"max_age_s"`      // nil means the pods' default, and 0 means no limit
-	StartWithin      *Seconds `json:"start_within_s"` // a job that has not started so long after it was due fails; nil means no limit
-	RequiresApproval bool     `json:"requires_approval"`
-	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by someone other than their submitter
-	Enabled          bool     `json:"enabled"`
-	Drained          bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
-	Engine           string   `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
-	NextEngine       *string  `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
-	Template         *string  `json:"template"`    // template from which the lane was made and takes its settings; nil if it has its own
-	Kinds            []string `json:"kinds"`       // kinds that use the lane by default, sorted
+	Name              string   `json:"name"`
+	Slots             *int     `json:"slots"`                // limit across all pods; nil means no limit
+	SlotsPerPod       *int     `json:"slots_per_pod"`        // nil means only the pod's own limit
+	InactivityTimeout *Seconds `json:"inactivity_timeout_s"` // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
+	MaxAge            *Seconds `json:"max_age_s"`            // nil means the pods' default, and 0 means no limit
+	StartWithin       *Seconds `json:"start_within_s"`       // a job that has not started so long after it was due fails; nil means no limit
+	RequiresApproval  bool     `json:"requires_approval"`
+	FourEyes          bool     `json:"four_eyes"` // jobs must be approved by someone other than their submitter
+	Enabled           bool     `json:"enabled"`
+	Drained           bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
+	Engine            string   `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
+	NextEngine        *string  `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
+	Template          *string  `json:"template"`    // template from which the lane was made and takes its settings; nil if it has its own
+	Kinds             []string `json:"kinds"`       // kinds that use the lane by default, sorted
 }
 
 // LaneChanged is the result of a lane change. For a dry run, it is the result that the change would have.
@@ -105,14 +105,14 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 
 // LaneChange describes a change to a lane. Unset fields leave their settings unchanged.
 type LaneChange struct {
-	Slots            Limit[int]     `json:"slots,omitzero"`
-	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
-	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"`  // whole seconds
-	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`      // whole seconds
-	StartWithin      Limit[Seconds] `json:"start_within_s,omitzero"` // whole seconds; applies to jobs that are created after the change
-	RequiresApproval *bool          `json:"requires_approval,omitempty"`
-	FourEyes         *bool          `json:"four_eyes,omitempty"` // true only if the lane also requires approval
-	Enabled          *bool          `json:"enabled,omitempty"`
+	Slots             Limit[int]     `json:"slots,omitzero"`
+	SlotsPerPod       Limit[int]     `json:"slots_per_pod,omitzero"`
+	InactivityTimeout Limit[Seconds] `json:"inactivity_timeout_s,omitzero"` // whole seconds
+	MaxAge            Limit[Seconds] `json:"max_age_s,omitzero"`            // whole seconds
+	StartWithin       Limit[Seconds] `json:"start_within_s,omitzero"`       // whole seconds; applies to jobs that are created after the change
+	RequiresApproval  *bool          `json:"requires_approval,omitempty"`
+	FourEyes          *bool          `json:"four_eyes,omitempty"` // true only if the lane also requires approval
+	Enabled           *bool          `json:"enabled,omitempty"`
 	// Engine moves the lane to another engine: no job starts in it until its running jobs have ended. Naming the lane's current engine
 	// cancels a move in progress.
 	Engine *string   `json:"engine,omitempty"`
@@ -126,7 +126,7 @@ type LaneChange struct {
 
 // Whole returns the change with every unset field set to its default, except Kinds and Engine.
 func (c LaneChange) Whole() LaneChange {
-	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.StaleAfter.Set, &c.MaxAge.Set, &c.StartWithin.Set} {
+	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.InactivityTimeout.Set, &c.MaxAge.Set, &c.StartWithin.Set} {
 		*set = true
 	}
 	if c.RequiresApproval == nil {
@@ -146,7 +146,7 @@ func (c LaneChange) Whole() LaneChange {
 func (c LaneChange) Apply(l Lane) Lane {
 	c.Slots.apply(&l.Slots)
 	c.SlotsPerPod.apply(&l.SlotsPerPod)
-	c.StaleAfter.apply(&l.StaleAfter)
+	c.InactivityTimeout.apply(&l.InactivityTimeout)
 	c.MaxAge.apply(&l.MaxAge)
 	c.StartWithin.apply(&l.StartWithin)
 	if c.RequiresApproval != nil {
@@ -172,7 +172,7 @@ func (c LaneChange) Apply(l Lane) Lane {
 // Limits on a lane's settings.
 const (
 	MaxLaneSlots = 1_000_000
-	MaxLaneAge   = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter and StartWithin
+	MaxLaneAge   = 10 * 365 * 24 * time.Hour // also the limit for InactivityTimeout and StartWithin
 )
 
 var (
@@ -208,7 +208,7 @@ func (c LaneChange) Validate() error {
 	errs := []error{
 		c.Slots.validate("slots", 0, MaxLaneSlots, 1),
 		c.SlotsPerPod.validate("slots_per_pod", 0, MaxLaneSlots, 1),
-		c.StaleAfter.validate("stale_after_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
+		c.InactivityTimeout.validate("inactivity_timeout_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 		c.MaxAge.validate("max_age_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 		c.StartWithin.validate("start_within_s", Seconds(time.Second), Seconds(MaxLaneAge), Seconds(time.Second)),
 	}

@@ -91,30 +91,30 @@ type Schedule struct {
 	UpdatedAt time.Time  `json:"updated_at"`
 }
 
-// FireOutcome is the outcome of one occurrence.
-type FireOutcome string
+// OccurrenceOutcome is the outcome of one occurrence.
+type OccurrenceOutcome string
 
 // The outcomes of an occurrence.
 const (
-	FireFired     FireOutcome = "fired"     // its job was submitted in the transaction that recorded the occurrence
-	FireDuplicate FireOutcome = "duplicate" // another job holds the unique key
-	FireOverlap   FireOutcome = "overlap"   // skipped: the previous job has not ended
-	FireMissed    FireOutcome = "missed"    // no pod processed it in time, and the policy submits no job for it
-	FireFailed    FireOutcome = "failed"    // its submission was rejected
+	FireFired     OccurrenceOutcome = "fired"     // its job was submitted in the transaction that recorded the occurrence
+	FireDuplicate OccurrenceOutcome = "duplicate" // another job holds the unique key
+	FireOverlap   OccurrenceOutcome = "overlap"   // skipped: the previous job has not ended
+	FireMissed    OccurrenceOutcome = "missed"    // no pod processed it in time, and the policy submits no job for it
+	FireFailed    OccurrenceOutcome = "failed"    // its submission was rejected
 )
 
 // Fire is one occurrence of a schedule.
 type Fire struct {
-	Schedule  string      `json:"schedule"`
-	FireAt    time.Time   `json:"fire_at"`
-	DecidedAt time.Time   `json:"decided_at"`
-	Outcome   FireOutcome `json:"outcome"`
-	Manual    bool        `json:"manual"`        // triggered by an operator or a program instead of the clock
-	Missed    int         `json:"missed"`        // number of earlier missed occurrences that it replaces; at most 1000 are counted
-	JobID     *int64      `json:"job_id,string"` // nil if no job was submitted
-	State     State       `json:"state"`         // the job's current state; empty if there is no job or it was pruned
-	Took      *Seconds    `json:"seconds"`       // duration of the job from start to end; nil if it has not ended
-	Message   string      `json:"message"`       // why no job was submitted
+	Schedule  string            `json:"schedule"`
+	FireAt    time.Time         `json:"fire_at"`
+	DecidedAt time.Time         `json:"decided_at"`
+	Outcome   OccurrenceOutcome `json:"outcome"`
+	Manual    bool              `json:"manual"`        // triggered by an operator or a program instead of the clock
+	Missed    int               `json:"missed"`        // number of earlier missed occurrences that it replaces; at most 1000 are counted
+	JobID     *int64            `json:"job_id,string"` // nil if no job was submitted
+	State     State             `json:"state"`         // the job's current state; empty if there is no job or it was pruned
+	Took      *Seconds          `json:"seconds"`       // duration of the job from start to end; nil if it has not ended
+	Message   string            `json:"message"`       // why no job was submitted
 }
 
 // SchedulePreview describes a schedule expression and its next occurrences.

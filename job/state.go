@@ -79,7 +79,7 @@ const (
 	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error with no attempts left
 	ReasonCrashed           Reason = "crashed"            // its pods died or lost their leases too often
 	ReasonTimeout           Reason = "timeout"
-	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long
+	ReasonInactive          Reason = "inactive" // its handler gave no sign of life for too long
 	ReasonDeadline          Reason = "deadline" // it did not finish within the maximum age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"
@@ -101,7 +101,7 @@ const (
 
 var reasons = map[Reason][]State{
 	ReasonOK: {Succeeded}, ReasonError: {Failed}, ReasonAttemptsExhausted: {Failed}, ReasonCrashed: {Failed}, ReasonTimeout: {Failed},
-	ReasonStale: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
+	ReasonInactive: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
 	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonAborted: {Cancelled},
 	ReasonExpired: {Cancelled, Failed}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending}, ReasonSubject: {Pending}, ReasonKey: {Pending},
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},

@@ -15,7 +15,7 @@ func TestDurationUnitEncoding(t *testing.T) {
 	lane := Lane{Name: "l", MaxAge: &age}
 	encoded, err := json.Marshal(lane)
 	is.NoErr(err)
-	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"stale_after_s":null,"max_age_s":172800,"start_within_s":null,`+
+	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"inactivity_timeout_s":null,"max_age_s":172800,"start_within_s":null,`+
 		`"requires_approval":false,"four_eyes":false,"enabled":false,"drained":false,"engine":"","next_engine":null,"template":null,"kinds":null}`)
 	var again Lane
 	is.NoErr(json.Unmarshal(encoded, &again))
@@ -44,10 +44,10 @@ func TestDurationUnitEncoding(t *testing.T) {
 
 func TestLaneChangeEncoding(t *testing.T) {
 	is := is.New(t)
-	change := LaneChange{Slots: NoLimit[int](), StaleAfter: To(Seconds(time.Second)), MaxAge: NoLimit[Seconds]()}
+	change := LaneChange{Slots: NoLimit[int](), InactivityTimeout: To(Seconds(time.Second)), MaxAge: NoLimit[Seconds]()}
 	encoded, err := json.Marshal(change)
 	is.NoErr(err)
-	is.Equal(string(encoded), `{"slots":null,"stale_after_s":1,"max_age_s":null}`)
+	is.Equal(string(encoded), `{"slots":null,"inactivity_timeout_s":1,"max_age_s":null}`)
 	var again LaneChange
 	is.NoErr(json.Unmarshal(encoded, &again))
 	is.Equal(again, change)

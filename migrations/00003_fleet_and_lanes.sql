@@ -68,7 +68,7 @@ create table trapeze.lanes (
     requires_approval boolean not null default false,             -- what is submitted waits until a person approves it
     max_age_s         integer check (max_age_s >= 0),             -- null: what the pods say; 0: no limit
     start_within_s    integer check (start_within_s > 0),         -- of becoming due; a job that starts later fails; null: no limit
-    stale_after_s     integer check (stale_after_s >= 0),         -- for kinds that say nothing; null: what the pods say; 0: no limit
+    inactivity_timeout_s     integer check (inactivity_timeout_s >= 0),         -- for kinds that say nothing; null: what the pods say; 0: no limit
     four_eyes         boolean not null default false,             -- another person than the submitter must approve
     engine            text not null default 'postgres' check (octet_length(engine) between 1 and 100), -- which runs its jobs
     next_engine       text check (octet_length(next_engine) between 1 and 100), -- to which the lane is moving; null: it stays

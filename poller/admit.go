@@ -116,7 +116,7 @@ func (p *Poller) Admit(ctx context.Context) error {
 // admitMissed admits, once per poll interval, jobs that a process should have admitted but has not, because it has failed or has lost its
 // connection.
 func (p *Poller) admitMissed(ctx context.Context) {
-	if time.Since(p.missedAt) < p.Opts.PollEvery*9/10 {
+	if time.Since(p.missedAt) < p.Opts.PollInterval*9/10 {
 		return
 	}
 	p.missedAt = time.Now()

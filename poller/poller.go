@@ -81,7 +81,7 @@ type Poller struct {
 // New returns the poller of an engine that works for an identity.
 func New(i *identity.Identity, m Member, e Engine) *Poller {
 	p := &Poller{Identity: i, member: m, engine: e, lines: lines{some: routine.NewSignal()}}
-	p.Timer = NewTimer(p, i.Opts.PollEvery)
+	p.Timer = NewTimer(p, i.Opts.PollInterval)
 	return p
 }
 
@@ -99,7 +99,7 @@ func (p *Poller) Poll(ctx context.Context) (more bool) {
 	p.went(ctx, notHandedBack, p.HandBackOrphans(ctx))
 	promote, recover := p.due.take()
 	if recover && !p.Lease.MayJudge() {
-		p.due.pollAgain(false, true, p.Opts.HeartbeatEvery)
+		p.due.pollAgain(false, true, p.Opts.HeartbeatInterval)
 	} else if recover && !p.went(ctx, recoveryFailed, p.recoverClosedPods(ctx)) {
 		p.due.pollAgain(false, true, time.Second)
 	}

@@ -16,9 +16,9 @@ const recoverPage = 5000
 // recoverClosedPods closes lapsed pods and recovers the jobs of closed ones, in pages. Recovery needs no slots, lanes or handlers, so any pod
 // can recover any other pod's jobs.
 func (p *Poller) recoverClosedPods(ctx context.Context) error {
-	spared, left := p.Lease.Spared(p.Opts.LeaseFor)
+	spared, left := p.Lease.Spared(p.Opts.LeaseDuration)
 	closed := time.Now()
-	lapsed, err := store.CloseLapsed(ctx, p.Store, p.PodID(), p.Opts.LeaseFor, spared)
+	lapsed, err := store.CloseLapsed(ctx, p.Store, p.PodID(), p.Opts.LeaseDuration, spared)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (p *Poller) settleSlots(ctx context.Context, news bool) (err error) {
 	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
 	var found []string
-	if spans, limit := p.Lanes.Unused(news, p.Opts.PollEvery, time.Now()); len(spans) > 0 {
+	if spans, limit := p.Lanes.Unused(news, p.Opts.PollInterval, time.Now()); len(spans) > 0 {
 		if found, err = store.LanesWithWork(asking, p.Store, spans, p.HandledKinds, limit); err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (p *Poller) HearSlots(podID, lane string) {
 // stopped.
 func (p *Poller) ReturnSlots(ctx context.Context) {
 	p.Lanes.Close()
-	for ok := true; ok; ok = routine.Sleep(ctx, p.Opts.HeartbeatEvery) {
+	for ok := true; ok; ok = routine.Sleep(ctx, p.Opts.HeartbeatInterval) {
 		_ = p.settleSlots(ctx, false) // any remaining slots are revoked after the pod has left
 	}
 }

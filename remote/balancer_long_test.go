@@ -20,7 +20,7 @@ func TestRemoteWorkerBehindCallBalancer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	o := runner.Options{HeartbeatEvery: time.Second, LeaseFor: 30 * time.Second} // generous enough for a slow machine
+	o := runner.Options{HeartbeatInterval: time.Second, LeaseDuration: 30 * time.Second} // generous enough for a slow machine
 	first, second, third := startPod(t, pool, o, server.Options{}), startPod(t, pool, o, server.Options{}), startPod(t, pool, o, server.Options{})
 	var runs, lasts atomic.Int64
 	startWorker(t, worker.Options{Server: balance(t, first, second, third), Slots: 8}, func(r *runner.Runner) {
@@ -33,7 +33,7 @@ func TestRemoteWorkerBehindCallBalancer(t *testing.T) {
 			if lasts.Add(1)%8 == 0 { // some jobs run longer than an assignment may go unlisted
 				select {
 				case <-ctx.Done():
-				case <-time.After(2*o.HeartbeatEvery + time.Second):
+				case <-time.After(2*o.HeartbeatInterval + time.Second):
 				}
 			}
 			return nil, ctx.Err()

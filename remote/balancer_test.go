@@ -49,7 +49,7 @@ func balance(t *testing.T, pods ...pod) string {
 func TestRemoteCancelBeforeNextHeartbeat(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	p := startPod(t, pool, runner.Options{HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, server.Options{})
+	p := startPod(t, pool, runner.Options{HeartbeatInterval: time.Minute, LeaseDuration: 10 * time.Minute}, server.Options{})
 	started, why := make(chan int64, 1), make(chan error, 1)
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "far", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {

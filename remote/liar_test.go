@@ -147,7 +147,7 @@ func TestArbitraryRemoteWorkerText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	p := startPod(t, pool, runner.Options{HeartbeatEvery: time.Second}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
+	p := startPod(t, pool, runner.Options{HeartbeatInterval: time.Second}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
 	c, worker := bare(p), uuid.NewString()
 	s, err := c.StreamJobs(t.Context(), connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: worker, Topics: []string{"far"}, Slots: 1}))
 	is.NoErr(err)

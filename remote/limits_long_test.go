@@ -23,7 +23,7 @@ func TestRemoteResultsOverRateLimit(t *testing.T) {
 	is := is.New(t)
 	var calls atomic.Int64
 	const each, burst, jobs = 12, 5, 24 // low enough that even a slow machine exceeds the limit
-	p := startPod(t, pgtest.Pool(t), runner.Options{HeartbeatEvery: 15 * time.Second, LeaseFor: time.Minute}, server.Options{CallsPerSecond: each, CallsBurst: burst, Authenticate: func(*http.Request) (server.Caller, error) {
+	p := startPod(t, pgtest.Pool(t), runner.Options{HeartbeatInterval: 15 * time.Second, LeaseDuration: time.Minute}, server.Options{CallsPerSecond: each, CallsBurst: burst, Authenticate: func(*http.Request) (server.Caller, error) {
 		calls.Add(1)
 		return server.Caller{Name: "gpu"}, nil
 	}})

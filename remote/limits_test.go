@@ -66,7 +66,7 @@ func TestStreamWithoutReader(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	p := startPod(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, server.Options{MostStreams: 1, OpensPerSecond: 1000, SendWithin: 300 * time.Millisecond})
+	p := startPod(t, pool, runner.Options{HeartbeatInterval: 2 * time.Second}, server.Options{MostStreams: 1, OpensPerSecond: 1000, SendWithin: 300 * time.Millisecond})
 	const slots = 8
 	var list []int64
 	for range slots { // more data than a client buffers for a stream that nobody reads
@@ -88,7 +88,7 @@ func TestStreamWithoutReader(t *testing.T) {
 		defer s.Close()
 		return receive(s) == nil
 	})
-	next := startPod(t, pool, runner.Options{HeartbeatEvery: time.Second}, server.Options{})
+	next := startPod(t, pool, runner.Options{HeartbeatInterval: time.Second}, server.Options{})
 	startWorker(t, worker.Options{Server: next.url, Slots: slots}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "large", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil })
 	})

@@ -59,8 +59,8 @@ func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.
 
 func startPodAt(t *testing.T, addr string, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
 	t.Helper()
-	if o.HeartbeatEvery == 0 {
-		o.HeartbeatEvery = 200 * time.Millisecond
+	if o.HeartbeatInterval == 0 {
+		o.HeartbeatInterval = 200 * time.Millisecond
 	}
 	o.Logger, o.ShutdownGrace = quiet, time.Second
 	r, err := runner.New(pool, o)
@@ -277,7 +277,7 @@ func TestDatabaseFeaturesInRemoteHandler(t *testing.T) {
 		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") }, runner.Retry(1, runner.Backoff{}))
 		defer func() { is.True(recover() != nil) }() // registering a kind that declares that it needs the database panics
-		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
+		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.RequiresDatabase())
 	})
 	for _, kind := range []string{"in_tx", "tx", "write"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)

@@ -39,7 +39,7 @@ func TestRemoteStackThroughOtherPod(t *testing.T) {
 			pool := pgtest.Pool(t)
 			var pods []pod
 			for range c.pods {
-				pods = append(pods, startPod(t, pool, runner.Options{HeartbeatEvery: c.every, LeaseFor: 10 * time.Minute}, server.Options{}))
+				pods = append(pods, startPod(t, pool, runner.Options{HeartbeatInterval: c.every, LeaseDuration: 10 * time.Minute}, server.Options{}))
 			}
 			started, end := make(chan int64, 1), make(chan struct{})
 			startWorker(t, worker.Options{Server: balance(t, pods...), Name: "gpu-1"}, func(r *runner.Runner) { runner.HandleRaw(r, "far", holding(started, end)) })

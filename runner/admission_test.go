@@ -62,7 +62,7 @@ func TestSubjectInCallersTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var order ran
-	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{"k": order.handler})
+	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{"k": order.handler})
 	other := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	var ids []int64
 	for _, by := range []*runner.Runner{r, other, other} {
@@ -86,7 +86,7 @@ func TestPromotionOfTakenSubject(t *testing.T) {
 	pool := pgtest.Pool(t)
 	wait, open := latch(t)
 	var order ran
-	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
 		return order.handler(ctx, j)
 	}})
@@ -114,7 +114,7 @@ func TestSubmissionDuringSubjectsEnd(t *testing.T) {
 	exec(t, pool, `create function hangs() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(7); return new; end'`)
 	exec(t, pool, `create trigger hangs after insert on trapeze.parked for each row execute function hangs()`)
 	wait, open := latch(t)
-	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	}})
@@ -151,7 +151,7 @@ func TestUrgentJobOfPendingSubject(t *testing.T) {
 	pool := pgtest.Pool(t)
 	wait, open := latch(t)
 	var order ran
-	r := start(t, pool, runner.Options{Slots: 1, PollEvery: seldom}, map[string]handler{"k": order.handler, "blocks": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{Slots: 1, PollInterval: seldom}, map[string]handler{"k": order.handler, "blocks": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	}})
@@ -179,7 +179,7 @@ func TestRecoveredJobYields(t *testing.T) {
 	pool := pgtest.Pool(t)
 	wait, open := latch(t)
 	var order ran
-	r := start(t, pool, runner.Options{Slots: 1, PollEvery: seldom}, map[string]handler{"k": order.handler, "blocks": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{Slots: 1, PollInterval: seldom}, map[string]handler{"k": order.handler, "blocks": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	}})
@@ -206,7 +206,7 @@ func TestSubjectsWithoutPolls(t *testing.T) {
 	handlers := map[string]handler{"k": succeed, "chain": func(context.Context, *raw) (*runner.Outcome, error) {
 		return runner.Then(rawArgs("k"), runner.Subject("1")), nil
 	}}
-	pods := []*runner.Runner{start(t, pool, runner.Options{PollEvery: seldom}, handlers), start(t, pool, rarely, handlers)}
+	pods := []*runner.Runner{start(t, pool, runner.Options{PollInterval: seldom}, handlers), start(t, pool, rarely, handlers)}
 	var submitting sync.WaitGroup
 	for n, by := range append(pods, newRunner(t, pool, runner.Options{}, handlers)) {
 		submitting.Go(func() {
@@ -233,7 +233,7 @@ func TestMissedAdmissionByPoll(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var order ran
-	r := newRunner(t, pool, runner.Options{Slots: 1, PollEvery: 100 * time.Millisecond}, map[string]handler{"k": order.handler})
+	r := newRunner(t, pool, runner.Options{Slots: 1, PollInterval: 100 * time.Millisecond}, map[string]handler{"k": order.handler})
 	var ids []int64
 	for _, subject := range []string{"b", "a", "a", "b"} {
 		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Subject(subject), runner.Delay(time.Hour)))
@@ -255,7 +255,7 @@ func TestAdmissionBeforePodLeaves(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	wait, open := latch(t)
-	r := newRunner(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := newRunner(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		return nil, nil
 	}})

@@ -98,7 +98,7 @@ var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped
 	ErrTimeout   = job.ErrTimeout
-	ErrStale     = job.ErrStale
+	ErrInactive  = job.ErrInactive
 	ErrDeadline  = job.ErrDeadline
 	ErrShutdown  = job.ErrShutdown
 )

@@ -117,7 +117,7 @@ func TestFanOutRetryWithApprovals(t *testing.T) {
 	})
 	id := enqueue(t, r, rawArgs("fan"))
 	awaiting(t, pool, "risky", 2)
-	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	_, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	quiet(t, pool)
 	all := true

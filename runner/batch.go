@@ -52,7 +52,7 @@ func BatchWait(d time.Duration) HandleOption {
 // after the first of them has started. Jobs of different keys are never in the same call.
 //
 // A job occupies a slot while it waits, so a batch is never larger than the number of slots of its lane and its pod: give the kind a lane,
-// and the pod, at least BatchSize slots. [Timeout] and [StaleAfter] count from the start of the wait and must be longer than BatchWait.
+// and the pod, at least BatchSize slots. [Timeout] and [InactivityTimeout] count from the start of the wait and must be longer than BatchWait.
 // Middleware runs for each job, around the wait and the call.
 //
 // If the function panics, or does not return one result per job, Trapeze calls it again for each job alone, in the same attempt. Only the
@@ -71,8 +71,8 @@ func HandleBatch[A job.Args](r *Runner, handler BatchFunc[A], options ...HandleO
 			b.wait = *k.batchWait
 		}
 		k.complain(k.Timeout == 0 || k.Timeout > b.wait, "Timeout(%s) is not longer than BatchWait(%s)", k.Timeout, b.wait)
-		if stale := k.StaleAfter; stale != nil {
-			k.complain(*stale == 0 || *stale > b.wait, "StaleAfter(%s) is not longer than BatchWait(%s)", *stale, b.wait)
+		if stale := k.InactivityTimeout; stale != nil {
+			k.complain(*stale == 0 || *stale > b.wait, "InactivityTimeout(%s) is not longer than BatchWait(%s)", *stale, b.wait)
 		}
 	})})...)
 }

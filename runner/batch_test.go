@@ -429,7 +429,7 @@ func TestLostReplyOfBatch(t *testing.T) {
 		return list
 	}}
 	o := named("a")
-	o.LeaseFor = 6 * time.Second
+	o.LeaseDuration = 6 * time.Second
 	r, _ := startBatches(t, pool, &p, 5, o)
 	cut, _ := proxy.CutReply("insert into rows")
 	ids := sendParcels(t, r, make([]string, 5)...)
@@ -460,7 +460,7 @@ func TestMemberOfBatchTakenOver(t *testing.T) {
 		}
 		return list
 	}}
-	r, _ := startBatches(t, pool, &p, 3, runner.Options{PollEvery: 100 * time.Millisecond})
+	r, _ := startBatches(t, pool, &p, 3, runner.Options{PollInterval: 100 * time.Millisecond})
 	ids := sendParcels(t, r, "", "", "")
 	<-called
 	exec(t, pool, `update trapeze.live set fence = fence + 1, crashes = 1, pod = gen_random_uuid() where id = $1`, ids[1])
@@ -492,8 +492,8 @@ func TestInvalidBatchRegistration(t *testing.T) {
 		"Timeout(50ms) is not longer than BatchWait(50ms)": func(r *runner.Runner) {
 			runner.HandleBatch(r, new(postman).handle, runner.Timeout(50*time.Millisecond))
 		},
-		"StaleAfter(1s) is not longer than BatchWait(1m0s)": func(r *runner.Runner) {
-			runner.HandleBatch(r, new(postman).handle, runner.StaleAfter(time.Second), runner.BatchWait(time.Minute))
+		"InactivityTimeout(1s) is not longer than BatchWait(1m0s)": func(r *runner.Runner) {
+			runner.HandleBatch(r, new(postman).handle, runner.InactivityTimeout(time.Second), runner.BatchWait(time.Minute))
 		},
 		`kind "parcel": option 2 is nil`: func(r *runner.Runner) {
 			runner.HandleBatch(r, new(postman).handle, runner.BatchSize(2), nil)

@@ -24,7 +24,7 @@ func TestLostReplyToBulk(t *testing.T) {
 	proxy, pool := cable(t, url)
 	var runs atomic.Int64
 	o := named("a")
-	o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+	o.PollInterval, o.LeaseDuration = 200*time.Millisecond, 6*time.Second
 	r := start(t, pool, o, map[string]handler{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) {
 		runs.Add(1)
 		return nil, nil

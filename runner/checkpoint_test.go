@@ -70,7 +70,7 @@ func TestCheckpointAfterTakeover(t *testing.T) {
 		<-wait // ignores the handler's context and waits until long after the lease is lost
 		late <- j.Checkpoint(context.WithoutCancel(ctx), 8)
 		return nil, nil
-	}}, runner.KeepRunning())
+	}}, runner.ContinueWithoutDatabase())
 	id := enqueueStarted(t, a, rawArgs("counts"))
 	<-kept
 	proxy.Blackhole()

@@ -40,7 +40,7 @@ func TestClaimOfFormerLease(t *testing.T) {
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
-	HandleRaw(r, "k", never, KeepRunning()) // KeepRunning does not apply to a lost lease
+	HandleRaw(r, "k", never, ContinueWithoutDatabase()) // ContinueWithoutDatabase does not apply to a lost lease
 	run := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
 	is.True(errors.Is(context.Cause(run.Ctx), job.ErrLeaseLost))
 }

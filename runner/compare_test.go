@@ -23,7 +23,7 @@ func TestRunningHandlerClaimMissing(t *testing.T) {
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 10)
 	var log podtest.Log
-	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseFor: time.Minute, PollEvery: 200 * time.Millisecond}, map[string]handler{
+	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseDuration: time.Minute, PollInterval: 200 * time.Millisecond}, map[string]handler{
 		"lost": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Fence() == 1 {
 				<-ctx.Done()
@@ -54,7 +54,7 @@ func TestStopCauseAfterOperatorStop(t *testing.T) {
 	pool := pgtest.Pool(t)
 	const jobs = 10
 	causes := make(chan error, jobs)
-	o := runner.Options{Slots: jobs, HeartbeatEvery: 10 * time.Millisecond, LeaseFor: time.Minute}
+	o := runner.Options{Slots: jobs, HeartbeatInterval: 10 * time.Millisecond, LeaseDuration: time.Minute}
 	r := start(t, pool, o, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
@@ -99,14 +99,14 @@ func TestUnknownClaimAfterFailedHeartbeat(t *testing.T) {
 	direct := newRunner(t, pgtest.Connect(t, url), runner.Options{}, nil)
 	proxy, cut := cable(t, url)
 	o := named("a")
-	o.LeaseFor = time.Minute
+	o.LeaseDuration = time.Minute
 	r := start(t, cut, o, map[string]handler{"k": succeed})
 	id := claimUnknown(t, direct, r.Boot())
 	fails := metricValue(t, r, "trapeze_db_errors_total")
 	proxy.Refuse()
 	proxy.Reset()
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return metricValue(t, r, "trapeze_db_errors_total") > fails })
-	time.Sleep(2 * o.HeartbeatEvery) // the immediate retry must fail too
+	time.Sleep(2 * o.HeartbeatInterval) // the immediate retry must fail too
 	is.Equal(get(t, direct, id).State, job.Running)
 	proxy.Pass()
 	pgtest.WaitFor(t, 20*time.Second, "the job waits again", func() bool { return get(t, direct, id).State == job.Pending })

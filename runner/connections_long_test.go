@@ -30,7 +30,7 @@ func TestTwentyPodsOnDefaultServer(t *testing.T) {
 	is.Equal(queryOne[string](t, admin, `show max_connections`), "100")
 	var pods []*runner.Runner
 	for n := range 20 { // each pod has a separate host pool
-		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatEvery: 2 * time.Second}
+		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatInterval: 2 * time.Second}
 		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]handler{"k": succeed}))
 	}
 	errs := make(chan error, 20*10)
@@ -104,7 +104,7 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 	defer watch.Close()
 	late := make(chan struct{}, 100)
 	log := slog.New(listens{slog.DiscardHandler, "heartbeat failed", late})
-	o := runner.Options{LeaseFor: 8 * time.Second, HeartbeatEvery: time.Second, Logger: log}
+	o := runner.Options{LeaseDuration: 8 * time.Second, HeartbeatInterval: time.Second, Logger: log}
 	r := start(t, pgtest.Connect(t, server.URL()), o, map[string]handler{"k": succeed})
 	podID := r.Boot()
 	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
@@ -143,7 +143,7 @@ func TestIdlePodConnections(t *testing.T) {
 	url := pgtest.URL(t)
 	admin := pgtest.Connect(t, url)
 	host := pgtest.Connect(t, pgtest.WithParameter(url, "pool_max_conn_idle_time=100ms"))
-	r := start(t, host, runner.Options{PollEvery: 300 * time.Millisecond}, map[string]handler{"k": succeed})
+	r := start(t, host, runner.Options{PollInterval: 300 * time.Millisecond}, map[string]handler{"k": succeed})
 	var busy sync.WaitGroup
 	for range 20 {
 		busy.Go(func() { _, _ = r.Enqueue(t.Context(), rawArgs("k")) })

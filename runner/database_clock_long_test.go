@@ -46,7 +46,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), server.URL(), "trapeze"))
 	pool := pgtest.Connect(t, server.URL())
 	var log podtest.Log
-	r := podtest.New(t, pool, runner.Options{HeartbeatEvery: time.Second, LeaseFor: 4 * time.Second, MaxAttempts: 2, Logger: log.Logger()}, map[string]handler{
+	r := podtest.New(t, pool, runner.Options{HeartbeatInterval: time.Second, LeaseDuration: 4 * time.Second, MaxAttempts: 2, Logger: log.Logger()}, map[string]handler{
 		"fine": succeed,
 		"flaky": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {

@@ -41,7 +41,7 @@
 // The handler's context is cancelled with a cause:
 //   - [job.ErrCancelled] or [job.ErrStopped]: an operator ended the job
 //   - [job.ErrTimeout]: the run exceeded its timeout
-//   - [job.ErrStale]: the handler gave no sign of life
+//   - [job.ErrInactive]: the handler gave no sign of life
 //   - [job.ErrDeadline]: the job is too old
 //   - [job.ErrShutdown]: the pod is stopping
 //   - [job.ErrLeaseLost]: the pod lost its lease

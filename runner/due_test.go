@@ -16,7 +16,7 @@ import (
 )
 
 // silent keeps a pod from polling and from reading due times with heartbeats during a test.
-var silent = runner.Options{Slots: 4, HeartbeatEvery: time.Minute, LeaseFor: 5 * time.Minute, PollEvery: time.Hour}
+var silent = runner.Options{Slots: 4, HeartbeatInterval: time.Minute, LeaseDuration: 5 * time.Minute, PollInterval: time.Hour}
 
 // A pod that parks a job wakes up when the job becomes due, without waiting for a heartbeat or a poll.
 func TestParkedJobDue(t *testing.T) {
@@ -180,7 +180,7 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, locked)
 		is.NoErr(err)
 		o := silent
-		o.HeartbeatEvery = 100 * time.Millisecond
+		o.HeartbeatInterval = 100 * time.Millisecond
 		began := time.Now()
 		start(t, pgtest.Connect(t, url), o, map[string]handler{"a": succeed})
 		is.Equal(waitEnded(t, b, id).State, job.Succeeded)

@@ -38,7 +38,7 @@ func TestEndCountByCause(t *testing.T) {
 		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("fine")), nil },
 	}
 	var told ends
-	o := runner.Options{ApprovalTTL: 50 * time.Millisecond, LeaseFor: time.Second, OnEnd: told.add}
+	o := runner.Options{ApprovalTTL: 50 * time.Millisecond, LeaseDuration: time.Second, OnEnd: told.add}
 	a, b := newRunner(t, pool, o, handlers, runner.MaxCrashes(1)), newRunner(t, pool, o, handlers, runner.MaxCrashes(1))
 	exec(t, pool, `insert into trapeze.lanes (name, max_age_s) values ('brief', 1)`)
 	submit := func(kind string, options ...runner.EnqueueOption) int64 {
@@ -85,7 +85,7 @@ func TestEndCountByCause(t *testing.T) {
 	exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead') where id = $1`, id)
 	is.Equal(*waitEnded(t, a, id).ErrorClass, job.ClassCrashLimit)
 	chain := enqueue(t, a, runner.Chain(rawArgs("fine"), rawArgs("fine")), runner.Delay(time.Hour))
-	_, err = a.Admin().AbortPipeline(t.Context(), chain, "me")
+	_, err = a.Admin().CancelPipeline(t.Context(), chain, "me")
 	is.NoErr(err)
 	submit("fans") // "later" has no handler here; it is cancelled when its sibling fails
 	pgtest.Wait(t, "every job has ended", func() bool {

@@ -198,7 +198,7 @@ func TestFormerPrimaryWithOpenConnections(t *testing.T) {
 	next := former.AddStandby(t)
 	where := leadsTo(t, former)
 	wait, open := latch(t)
-	r := start(t, pgtest.Connect(t, where.url()), runner.Options{HeartbeatEvery: 2 * time.Second, LeaseFor: 8 * time.Second}, map[string]handler{
+	r := start(t, pgtest.Connect(t, where.url()), runner.Options{HeartbeatInterval: 2 * time.Second, LeaseDuration: 8 * time.Second}, map[string]handler{
 		"k": succeed,
 		"long": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
@@ -242,7 +242,7 @@ func TestFormerPrimaryWithOpenConnections(t *testing.T) {
 func TestCutOffPodLeaderMetrics(t *testing.T) {
 	t.Parallel()
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
-	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollEvery: 2 * time.Second, LeaseFor: time.Second}, map[string]handler{"k": succeed})
+	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollInterval: 2 * time.Second, LeaseDuration: time.Second}, map[string]handler{"k": succeed})
 	reports := func(want float64) func() bool {
 		return func() bool {
 			return metricValue(t, r, "trapeze_listen_connected") == want && metricValue(t, r, "trapeze_leader") == want
@@ -273,7 +273,7 @@ func TestHostPoolConnectHooks(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]handler{"k": succeed})
+	r := start(t, pool, runner.Options{PollInterval: 100 * time.Millisecond}, map[string]handler{"k": succeed})
 	pgtest.Wait(t, "the pod listens and leads", func() bool {
 		return metricValue(t, r, "trapeze_listen_connected") == 1 &&
 			queryOne[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1

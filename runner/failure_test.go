@@ -222,7 +222,7 @@ func TestCancelledPipelineFailureJobs(t *testing.T) {
 	pgtest.Wait(t, "the second step is running", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
 	})
-	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	_, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	open()
 	is.Equal(waitPipeline(t, pool, id), "cancelled")
@@ -270,7 +270,7 @@ func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	pgtest.Wait(t, "both branches have reached a step that keeps running", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'stays' and state = 'running'`) == 2
 	})
-	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	_, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	is.Equal(waitPipeline(t, pool, id), "cancelled")
 	quiet(t, pool)

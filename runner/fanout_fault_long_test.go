@@ -35,7 +35,7 @@ func TestLostReplyDuringFanOut(t *testing.T) {
 			proxy, pool := cable(t, url)
 			var children, joined atomic.Int64
 			o := named("a")
-			o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+			o.PollInterval, o.LeaseDuration = 200*time.Millisecond, 6*time.Second
 			start(t, pool, o, map[string]handler{
 				"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 					list := []job.Args{rawArgs("child", `"args-of-child"`), rawArgs("child", `2`), rawArgs("child", `3`)}

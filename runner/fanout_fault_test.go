@@ -34,7 +34,7 @@ func TestFanOutCommitsInDoubt(t *testing.T) {
 	exec(t, direct, `create constraint trigger hangs after insert on trapeze.fan_outs deferrable initially deferred for each row execute function hangs()`)
 	proxy, pool := cable(t, url)
 	o := named("a")
-	o.PollEvery, o.Slots = 200*time.Millisecond, 8
+	o.PollInterval, o.Slots = 200*time.Millisecond, 8
 	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(rawArgs("child")).Join(rawArgs("join")), nil
@@ -69,7 +69,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var joined atomic.Int64
 	o := named("a")
-	o.LeaseFor = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as pod a's
+	o.LeaseDuration = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as pod a's
 	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(runner.Step(rawArgs("elsewhere"), runner.Foreign()), runner.Step(rawArgs("elsewhere"), runner.Foreign())).Join(rawArgs("join")), nil
@@ -79,7 +79,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	id := enqueue(t, r, rawArgs("parent"))
 	inState(t, r, id, job.Waiting)
 	s, podID := inside.Of(r).Store, uuid.NewString()
-	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseDuration))
 	claims, err := s.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, nil, true)
 	is.NoErr(err)
 	is.Equal(len(claims.Jobs), 2)
@@ -213,7 +213,7 @@ func TestLostReplyToFailedFanOut(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
 	o := named("a")
-	o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+	o.PollInterval, o.LeaseDuration = 200*time.Millisecond, 6*time.Second
 	start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(rawArgs("child")).Join(rawArgs("join")), nil

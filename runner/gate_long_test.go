@@ -21,7 +21,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	exec(t, pool, `delete from trapeze.queue_state`)
 	idle := newRunner(t, pool, runner.Options{}, nil)
 	operator := idle.Admin()
-	r := newRunner(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, LeaseFor: time.Minute}, map[string]handler{"k": succeed})
+	r := newRunner(t, pool, runner.Options{PollInterval: 100 * time.Millisecond, LeaseDuration: time.Minute}, map[string]handler{"k": succeed})
 	stop := run(t, r)
 	s, err := r.Enqueue(t.Context(), rawArgs("k"))
 	is.NoErr(err)
@@ -37,7 +37,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	// While a pod cannot reach the database, the last known queue state stays in force.
 	wait, open := latch(t)
 	proxy, proxied := cable(t, url)
-	cut := start(t, proxied, runner.Options{LeaseFor: time.Minute}, map[string]handler{"w": waitOn(wait), "k": succeed})
+	cut := start(t, proxied, runner.Options{LeaseDuration: time.Minute}, map[string]handler{"w": waitOn(wait), "k": succeed})
 	runs := enqueueStarted(t, cut, rawArgs("w"))
 	_, err = operator.Pause(t.Context(), "ann")
 	is.NoErr(err)

@@ -17,7 +17,7 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	url := pgtest.URL(t)
 	pool, claims := counted(t, url)
 	wait, open := latch(t)
-	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, TraceQueries: true}, map[string]handler{"k": waitOn(wait)})
+	r := start(t, pool, runner.Options{PollInterval: 100 * time.Millisecond, TraceQueries: true}, map[string]handler{"k": waitOn(wait)})
 	runs := enqueueStarted(t, r, rawArgs("k"))
 	q, err := r.Admin().Freeze(t.Context(), 500*time.Millisecond, "ann")
 	is.NoErr(err)
@@ -38,7 +38,7 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	is.Equal(claims.Claims.Load(), before) // the queue is still paused
 
-	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]handler{"k": succeed})
+	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollInterval: 100 * time.Millisecond}, map[string]handler{"k": succeed})
 	s, err := restarted.Enqueue(t.Context(), rawArgs("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // the pause still applies after a restart

@@ -24,7 +24,7 @@ func TestLaneLimitChangedLive(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lanes (name) values ('l')`)
 	wait, open := latch(t)
 	var c crowd
-	pods := startPods(t, url, 2, runner.Options{Slots: 4, PollEvery: 200 * time.Millisecond}, map[string]handler{
+	pods := startPods(t, url, 2, runner.Options{Slots: 4, PollInterval: 200 * time.Millisecond}, map[string]handler{
 		"k": c.handler(5 * time.Millisecond),
 		"long": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {

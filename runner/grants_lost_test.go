@@ -19,7 +19,7 @@ func TestJobAfterFailedSlotRequest(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
-	o := runner.Options{Slots: 4, HeartbeatEvery: 2 * time.Second, PollEvery: time.Minute, DirectURL: "off"}
+	o := runner.Options{Slots: 4, HeartbeatInterval: 2 * time.Second, PollInterval: time.Minute, DirectURL: "off"}
 	pod := start(t, pool, o, map[string]handler{"k": succeed})
 	ids, err := pod.EnqueueMany(t.Context(), []job.Args{rawArgs("k")}) // claimed by a poll, which also requests a slot in the other lane
 	is.NoErr(err)

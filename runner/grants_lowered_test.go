@@ -104,7 +104,7 @@ func TestUnusedSlotsOfStoppingPod(t *testing.T) {
 		"long": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 		"k":    succeed,
 	}
-	o := runner.Options{Slots: 4, ShutdownGrace: time.Minute, HeartbeatEvery: time.Second}
+	o := runner.Options{Slots: 4, ShutdownGrace: time.Minute, HeartbeatInterval: time.Second}
 	stops := newRunner(t, pgtest.Connect(t, url), o, handlers)
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)

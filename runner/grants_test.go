@@ -92,7 +92,7 @@ func TestIdlePodSlotRequests(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 2)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour, HeartbeatEvery: 50 * time.Millisecond}, map[string]handler{"k": succeed})
+	r := start(t, pool, runner.Options{PollInterval: time.Hour, HeartbeatInterval: 50 * time.Millisecond}, map[string]handler{"k": succeed})
 	enqueue(t, r, rawArgs("k"), runner.Lane("narrow"))
 	quiet(t, pool)
 	pgtest.Wait(t, "the slot is returned after an idle heartbeat", func() bool {
@@ -164,7 +164,7 @@ func TestMoreLimitedLanesThanSlots(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) select 'tenant-' || n, 1 from generate_series(1, 300) n`)
 	var seen crowd
-	pods := startPods(t, url, 2, runner.Options{Slots: 3, PollEvery: time.Hour, LeaseFor: time.Minute}, map[string]handler{"k": seen.handler(time.Millisecond)})
+	pods := startPods(t, url, 2, runner.Options{Slots: 3, PollInterval: time.Hour, LeaseDuration: time.Minute}, map[string]handler{"k": seen.handler(time.Millisecond)})
 	is.NoErr(pods[0].Tx(t.Context(), func(tx pgx.Tx) error {
 		for n := range 60 {
 			if _, err := pods[0].EnqueueTx(t.Context(), tx, rawArgs("k"), runner.Lane(fmt.Sprint("tenant-", 1+5*n))); err != nil {

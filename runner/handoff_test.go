@@ -101,7 +101,7 @@ func TestInvalidNextStepAfterTimeout(t *testing.T) {
 	contexts := make(chan context.Context, 1)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	r := start(t, pool, runner.Options{LeaseFor: time.Minute}, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{LeaseDuration: time.Minute}, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		if _, err := tx.Exec(ctx, `lock table trapeze.lanes in access exclusive mode`); err != nil { // blocks the check on the step's lane
 			return nil, err
 		}
@@ -233,10 +233,10 @@ func TestPollVersusFastPathChain(t *testing.T) {
 		submitter := newRunner(t, pool, runner.Options{}, handlers())
 		if split {
 			for _, kind := range []string{"a", "b", "c"} {
-				start(t, pool, runner.Options{Kinds: []string{kind}, PollEvery: 100 * time.Millisecond, DirectURL: "off"}, handlers())
+				start(t, pool, runner.Options{Kinds: []string{kind}, PollInterval: 100 * time.Millisecond, DirectURL: "off"}, handlers())
 			}
 		} else {
-			submitter = start(t, pool, runner.Options{PollEvery: time.Hour}, handlers())
+			submitter = start(t, pool, runner.Options{PollInterval: time.Hour}, handlers())
 		}
 		for range pathChains {
 			enqueue(t, submitter, runner.Chain(rawArgs("a"), rawArgs("b"), rawArgs("c")), runner.Subject("s"))

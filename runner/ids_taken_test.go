@@ -199,7 +199,7 @@ func TestReadBackFindsOtherJob(t *testing.T) {
 			direct := pgtest.Connect(t, url)
 			proxy, pool := cable(t, url)
 			o := named("a")
-			o.LeaseFor = 6 * time.Second
+			o.LeaseDuration = 6 * time.Second
 			r := start(t, pool, o, map[string]handler{"kind-a": succeed})
 			waitEnded(t, r, enqueue(t, r, rawArgs("kind-a")))
 			// The commit reaches the server, but a failover discards it before the pod reads it back. A second insert stays.

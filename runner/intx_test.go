@@ -228,7 +228,7 @@ func TestJobTransactionAfterStop(t *testing.T) {
 	exec(t, pool, `create table rows (n int)`)
 	got := make(chan error, 1)
 	wait, open := latch(t)
-	r := start(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{HeartbeatInterval: 2 * time.Second}, map[string]handler{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
 		got <- j.Tx(context.WithoutCancel(ctx), func(tx pgx.Tx) error {
 			_, err := tx.Exec(context.WithoutCancel(ctx), `insert into rows values (1)`)

@@ -89,7 +89,7 @@ func TestPageOfFormerOwner(t *testing.T) {
 		<-wait
 		late <- j.Write(context.WithoutCancel(ctx), page, b)
 		return errors.New("late")
-	})}, runner.KeepRunning())
+	})}, runner.ContinueWithoutDatabase())
 	id := enqueueStarted(t, a, rawArgs("pages"))
 	<-kept
 	proxy.Blackhole()

@@ -47,7 +47,7 @@ func TestSQLSubmissionOfKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := newRunner(t, pool, runner.Options{PollEvery: seldom}, nil)
+	r := newRunner(t, pool, runner.Options{PollInterval: seldom}, nil)
 	var count perKey
 	runner.HandleRaw(r, "k", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		count.add(j.Key(), 1)
@@ -87,7 +87,7 @@ func TestKeyOfChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{
+	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(rawArgs("child"), runner.Step(rawArgs("child"), runner.Key("other")),
 				runner.Chain(runner.Step(rawArgs("child"), runner.Key("")), rawArgs("last"))).Join(rawArgs("join")), nil
@@ -110,7 +110,7 @@ func TestConcurrencyPerKey(t *testing.T) {
 	var count perKey
 	var pods []*runner.Runner
 	for i := range 2 {
-		r := newRunner(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), Slots: 6, PollEvery: seldom}, nil)
+		r := newRunner(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, nil)
 		runner.HandleRaw(r, "k", count.handler, runner.ConcurrencyPerKey(2))
 		run(t, r)
 		pods = append(pods, r)

@@ -110,7 +110,7 @@ func TestSubmissionInTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table orders (id bigint)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"a": succeed})
+	r := start(t, pool, runner.Options{PollInterval: time.Hour}, map[string]handler{"a": succeed})
 	var made runner.Submitted
 	submit := func(tx pgx.Tx) (err error) {
 		if made, err = r.EnqueueTx(t.Context(), tx, rawArgs("a")); err == nil {
@@ -184,7 +184,7 @@ func TestWakeUpAfterPartialSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"a": succeed})
+	r := start(t, pool, runner.Options{PollInterval: time.Hour}, map[string]handler{"a": succeed})
 	ids, err := r.EnqueueMany(t.Context(), append(many("a", 2000), rawArgs("a", `"`+strings.Repeat("x", job.MaxArgsBytes)+`"`)))
 	is.True(errors.Is(err, job.ErrTooLarge))
 	is.Equal(len(ids), 2000) // the jobs of the first commit

@@ -56,7 +56,7 @@ func moveLane(t *testing.T, r *runner.Runner, engine string) {
 	is := is.New(t)
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
-	m, err := r.Admin().MoveOn(t.Context(), "video", time.Minute, "ana")
+	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", time.Minute, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: engine})
 }
@@ -86,7 +86,7 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	is.NoErr(err)
 	is.True(inside.Of(r).Pod.BeatOnce(t.Context(), true)) // the pod hears of the move, so it does not start the second job
 	second := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
-	m, err := r.Admin().MoveOn(t.Context(), "video", 100*time.Millisecond, "ana")
+	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 100*time.Millisecond, "ana")
 	is.NoErr(err)
 	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the lane does not move until the first job has ended
 	none, err := o.Due(t.Context(), 10)
@@ -106,7 +106,7 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	engine = job.EnginePostgreSQL
 	_, err = r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
-	m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana")
+	m, err = r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
 	is.NoErr(err)
 	is.Equal(m.Running, 1)
 	_, err = o.End(t.Context(), i.ID, i.Epoch(), outbox.End{State: job.Succeeded, Result: []byte(`"far"`)})
@@ -129,10 +129,10 @@ func TestLaneMoveToUnservedEngine(t *testing.T) {
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.True(errors.Is(err, job.ErrNoEngine))
 	is.Equal(err.Error(), `no pod serves the engine mars: start a pod whose program registers it (set lane "video")`)
-	m, err := r.Admin().MoveOn(t.Context(), "video", time.Minute, "ana")
+	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", time.Minute, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: job.EnginePostgreSQL})
-	_, err = r.Admin().MoveOn(t.Context(), "nowhere", 0, "ana")
+	_, err = r.Admin().ContinueLaneMove(t.Context(), "nowhere", 0, "ana")
 	is.True(errors.Is(err, job.ErrUnknownLane))
 }
 
@@ -146,18 +146,18 @@ func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 	engine := "far"
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
-	m, err := r.Admin().MoveOn(t.Context(), "video", 2*time.Second, "ana")
+	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 2*time.Second, "ana")
 	is.NoErr(err)
 	is.True(m.TimedOut && m.Pods == 1 && m.Next == "far")
 	beats := func() job.LaneMove {
 		t.Helper()
 		exec(t, pool, `update trapeze.pods set lease_until = lease_until + interval '1 millisecond' where id = $1`, silent)
-		m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
+		m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
 		is.NoErr(err)
 		return m
 	}
-	is.Equal(beats().Next, "far")                                                              // one heartbeat is not enough: only a second one shows that the pod has applied the move
-	for m = beats(); m.Next != ""; m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
+	is.Equal(beats().Next, "far")                                                                        // one heartbeat is not enough: only a second one shows that the pod has applied the move
+	for m = beats(); m.Next != ""; m, err = r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
 		is.NoErr(err)
 	}
 	is.Equal(m.Engine, "far")
@@ -171,7 +171,7 @@ func TestLaneMoveCompletedByMaintenance(t *testing.T) {
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
 	is.NoErr(r.Maintain(t.Context()))
-	m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
+	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: "far"})
 	is.Equal(queryOne[int](t, inside.Of(r).Store.Pool(), `select count(*) from trapeze.audit where action = 'lane.engine' and actor = 'system'`), 1)
@@ -185,7 +185,7 @@ func TestLaneMoveReverted(t *testing.T) {
 		_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 		is.NoErr(err)
 	}
-	m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
+	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: job.EnginePostgreSQL})
 	_, err = r.Wait(t.Context(), enqueue(t, r, rawArgs("a"), runner.Lane("video")))

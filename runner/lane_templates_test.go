@@ -22,7 +22,7 @@ func TestLanesMadeOnFirstUse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	o := runner.Options{PollEvery: seldom, HeartbeatEvery: seldom / 4, LeaseFor: seldom}
+	o := runner.Options{PollInterval: seldom, HeartbeatInterval: seldom / 4, LeaseDuration: seldom}
 	steps := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		switch j.Lane() {
 		case "tenant/step":
@@ -84,7 +84,7 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 	pool := pgtest.Pool(t)
 	ran := make(chan string, 10)
 	release := make(chan struct{})
-	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{
+	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			ran <- j.Lane() + string(j.Args.JSON)
 			return nil, nil

@@ -75,12 +75,12 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 	}
 }
 
-// MoveOn continues a lane's move to another engine, which [Admin.SetLane] started. If wait is positive, MoveOn blocks until the lane has
+// ContinueLaneMove continues a lane's move to another engine, which [Admin.SetLane] started. If wait is positive, ContinueLaneMove blocks until the lane has
 // moved, for at most wait. Even without this call, maintenance continues the move within a minute. It returns [job.ErrUnknownLane] if there
 // is no such lane.
-func (a Admin) MoveOn(ctx context.Context, lane string, wait time.Duration, actor string) (m job.LaneMove, err error) {
+func (a Admin) ContinueLaneMove(ctx context.Context, lane string, wait time.Duration, actor string) (m job.LaneMove, err error) {
 	m.TimedOut, err = a.pod.PollFleet(ctx, wait, func() (done, unheard bool, err error) {
-		m, err = admin.MoveOn(ctx, a.pod.Commands, lane, named(actor))
+		m, err = admin.ContinueLaneMove(ctx, a.pod.Commands, lane, named(actor))
 		return m.Next == "", m.Pods > 0, a.pod.CommandError(err)
 	})
 	if err != nil || m.TimedOut {

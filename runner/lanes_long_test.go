@@ -52,7 +52,7 @@ func TestNextStepInClosedLane(t *testing.T) {
 				})
 			}
 			wait, open := latch(t)
-			r := start(t, pool, runner.Options{PollEvery: 200 * time.Millisecond}, map[string]handler{
+			r := start(t, pool, runner.Options{PollInterval: 200 * time.Millisecond}, map[string]handler{
 				"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(rawArgs("b")), nil },
 				"b": succeed,
 			})

@@ -54,7 +54,7 @@ func TestLaneChangeDuringPodStart(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	r := newRunner(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, map[string]handler{"mail": succeed})
+	r := newRunner(t, pool, runner.Options{TraceQueries: true, HeartbeatInterval: time.Minute, LeaseDuration: 10 * time.Minute}, map[string]handler{"mail": succeed})
 	ready := make(chan struct{})
 	go func() { defer close(ready); run(t, r) }()
 	<-h.read

@@ -119,7 +119,7 @@ func TestDisabledPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]handler{"a": succeed})
+	web := start(t, pool, runner.Options{Disabled: true, PollInterval: 100 * time.Millisecond}, map[string]handler{"a": succeed})
 	id := enqueue(t, web, rawArgs("a"))
 	time.Sleep(300 * time.Millisecond) // long enough for two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, web, id).State, job.Pending)

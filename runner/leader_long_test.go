@@ -20,7 +20,7 @@ func TestLeadersOfTwoSchemas(t *testing.T) {
 		if err := migrate.Up(t.Context(), pool, runner.Options{Schema: schema}); err != nil {
 			t.Fatal(err)
 		}
-		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollEvery: 500 * time.Millisecond}, nil))
+		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollInterval: 500 * time.Millisecond}, nil))
 	}
 	pgtest.Wait(t, "both pods lead", func() bool { return len(leading(t, pods...)) == 2 })
 }

@@ -25,7 +25,9 @@ func leading(t *testing.T, pods ...*runner.Runner) (who []*runner.Runner) {
 func TestLeaderTakeover(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	fast := func(name string) runner.Options { return runner.Options{Name: name, PollEvery: 500 * time.Millisecond} }
+	fast := func(name string) runner.Options {
+		return runner.Options{Name: name, PollInterval: 500 * time.Millisecond}
+	}
 	stopA, stopB := make(chan struct{}), make(chan struct{})
 	pods := map[*runner.Runner]chan struct{}{}
 	for name, stop := range map[string]chan struct{}{"a": stopA, "b": stopB} {
@@ -107,7 +109,7 @@ func TestFrozenLeaderTasksTakenOver(t *testing.T) {
 	defer func() { _, _ = conn.Exec(context.Background(), `select pg_advisory_unlock(420021)`) }()
 	exec(t, pool, `insert into trapeze.maintenance (task, begun_at, pod) values
 		('approval', now() - interval '4 minutes', 'frozen'), ('deadline', now() - interval '2 minutes', 'frozen')`)
-	r := start(t, pool, runner.Options{Name: "a", PollEvery: 500 * time.Millisecond}, nil)
+	r := start(t, pool, runner.Options{Name: "a", PollInterval: 500 * time.Millisecond}, nil)
 	pgtest.Wait(t, "the overdue tasks have run", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.maintenance where task in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})

@@ -32,8 +32,8 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 		return queryOne[bool](t, direct, `select exists (select from pg_locks where not granted
 			and database = (select oid from pg_database where datname = current_database()))`)
 	})
-	proxy.Reset()                  // the outcome of a's claim is unknown
-	time.Sleep(3 * short.LeaseFor) // there is no event to wait for when nothing happens
+	proxy.Reset()                       // the outcome of a's claim is unknown
+	time.Sleep(3 * short.LeaseDuration) // there is no event to wait for when nothing happens
 	is.Equal(r.Boot(), podID)
 	ready, _ := r.Ready()
 	is.True(ready) // the pod's lease has not expired
@@ -49,7 +49,7 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	proxy, cut := cable(t, url)
 	wait, open := latch(t)
 	o := named("a")
-	o.LeaseFor, o.HeartbeatEvery = 3*time.Second, 500*time.Millisecond
+	o.LeaseDuration, o.HeartbeatInterval = 3*time.Second, 500*time.Millisecond
 	r := start(t, cut, o, map[string]handler{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		select {
 		case <-ctx.Done():

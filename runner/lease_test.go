@@ -18,7 +18,7 @@ import (
 )
 
 // short sets short leases, for tests in which leases expire.
-var short = runner.Options{LeaseFor: 1200 * time.Millisecond, HeartbeatEvery: 250 * time.Millisecond, PollEvery: 300 * time.Millisecond}
+var short = runner.Options{LeaseDuration: 1200 * time.Millisecond, HeartbeatInterval: 250 * time.Millisecond, PollInterval: 300 * time.Millisecond}
 
 func named(name string) runner.Options {
 	o := short
@@ -132,7 +132,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 		case <-wait:
 			return nil, nil
 		}
-	}, runner.KeepRunning())
+	}, runner.ContinueWithoutDatabase())
 	run(t, r)
 	podID := r.Boot()
 	heeds, goesOn := enqueueStarted(t, r, rawArgs("heeds")), enqueueStarted(t, r, rawArgs("goes_on"))

@@ -77,7 +77,7 @@ func TestNextStepAfterShutdownGrace(t *testing.T) {
 	proxy, pool := cable(t, url)
 	contexts, cuts, steps := make(chan context.Context, 1), make(chan (<-chan struct{}), 1), make(chan context.Context, 1)
 	o := short
-	o.LeaseFor, o.ShutdownGrace = time.Minute, 100*time.Millisecond
+	o.LeaseDuration, o.ShutdownGrace = time.Minute, 100*time.Millisecond
 	open := make(chan struct{})
 	t.Cleanup(func() { close(open) })
 	r := newRunner(t, pool, o, map[string]handler{

@@ -30,7 +30,7 @@ func TestLockedStatementOutlivesConnection(t *testing.T) {
 			wait, open := latch(t)
 			ran := make(chan string, 10)
 			o := named("a")
-			o.LeaseFor, o.HeartbeatEvery = 10*time.Second, time.Second
+			o.LeaseDuration, o.HeartbeatInterval = 10*time.Second, time.Second
 			r := start(t, pool, o, map[string]handler{
 				"a": func(context.Context, *raw) (*runner.Outcome, error) {
 					<-wait

@@ -43,7 +43,7 @@ func TestLostReplyToCommit(t *testing.T) {
 		runs map[string]int
 	)
 	o := named("a")
-	o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+	o.PollInterval, o.LeaseDuration = 200*time.Millisecond, 6*time.Second
 	r := start(t, pool, o, map[string]handler{
 		"kind-a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			mu.Lock()

@@ -156,7 +156,7 @@ func TestRetryFilterParentsAndChildren(t *testing.T) {
 	pgtest.Wait(t, "four branches are running", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'waits'`) == 4
 	})
-	aborted, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	aborted, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)

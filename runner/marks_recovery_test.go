@@ -17,7 +17,7 @@ import (
 func TestRecoveryBehindLowWaterMark(t *testing.T) {
 	t.Parallel()
 	pod := func(t *testing.T, url, kind, direct string, beat time.Duration) *Runner {
-		r, err := New(pgtest.Connect(t, url), Options{HeartbeatEvery: beat, LeaseFor: 5 * time.Minute, PollEvery: time.Hour, DirectURL: direct,
+		r, err := New(pgtest.Connect(t, url), Options{HeartbeatInterval: beat, LeaseDuration: 5 * time.Minute, PollInterval: time.Hour, DirectURL: direct,
 			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

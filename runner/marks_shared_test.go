@@ -19,7 +19,7 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	const look = 20 * time.Millisecond
 	future := map[string][]store.Mark{job.DefaultLane: {{Rank: -job.DefaultPriority, Since: time.Now().Add(time.Hour)}}}
-	r.pod.Marks.Apply(future, nil, look, r.opts.PollEvery, r.pod.Wake)
+	r.pod.Marks.Apply(future, nil, look, r.opts.PollInterval, r.pod.Wake)
 	began := time.Now()
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 		j, err := r.Job(t.Context(), ids[0])
 		return err == nil && j.State == job.Succeeded
 	})
-	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
+	if waited := time.Since(began); waited > r.opts.PollInterval/2 {
 		t.Errorf("waited %s, until the next poll", waited)
 	}
 }
@@ -66,7 +66,7 @@ func TestAdmissionBehindLowWaterMark(t *testing.T) {
 		j, err := other.Job(t.Context(), ids[1])
 		return err == nil && j.State == job.Succeeded
 	})
-	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
+	if waited := time.Since(began); waited > r.opts.PollInterval/2 {
 		t.Errorf("waited %s, until the next poll", waited)
 	}
 }

@@ -114,13 +114,13 @@ func TestInvalidHandlerRegistration(t *testing.T) {
 	r := newRunner(t, pgtest.Pool(t), runner.Options{}, nil)
 	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 	for says, option := range map[string]runner.HandleOption{
-		"Retry(-1), want at least one attempt": runner.Retry(-1, job.Backoff{}),
-		"Retry(0), want at least one attempt":  runner.Retry(0, job.Backoff{}),
-		"Retry with a back-off of -1s":         runner.Retry(2, job.Backoff{Base: -time.Second}),
-		"Timeout(-1s), want 0 or more":         runner.Timeout(-time.Second),
-		"StaleAfter(-1s), want 0 or more":      runner.StaleAfter(-time.Second),
-		"MaxCrashes(0), want at least 1":       runner.MaxCrashes(0),
-		`the handler of kind "misused" is nil`: nil,
+		"Retry(-1), want at least one attempt":   runner.Retry(-1, job.Backoff{}),
+		"Retry(0), want at least one attempt":    runner.Retry(0, job.Backoff{}),
+		"Retry with a back-off of -1s":           runner.Retry(2, job.Backoff{Base: -time.Second}),
+		"Timeout(-1s), want 0 or more":           runner.Timeout(-time.Second),
+		"InactivityTimeout(-1s), want 0 or more": runner.InactivityTimeout(-time.Second),
+		"MaxCrashes(0), want at least 1":         runner.MaxCrashes(0),
+		`the handler of kind "misused" is nil`:   nil,
 	} {
 		t.Run(says, func(t *testing.T) {
 			is := is.New(t)

@@ -149,7 +149,7 @@ func TestInvalidLaneSettings(t *testing.T) {
 		"a billion slots":       {"default", job.LaneChange{SlotsPerPod: job.To(1_000_000_000)}, job.ErrInvalidSetting},
 		"a negative age":        {"default", job.LaneChange{MaxAge: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
 		"half a second":         {"default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Second / 2))}, job.ErrInvalidSetting},
-		"a negative limit":      {"default", job.LaneChange{StaleAfter: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
+		"a negative limit":      {"default", job.LaneChange{InactivityTimeout: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
 		"a kind twice":          {"default", job.LaneChange{Kinds: &twice}, job.ErrInvalidSetting},
 		"an empty name":         {"", job.LaneChange{}, job.ErrInvalidSetting},
 		"a path":                {"../x", job.LaneChange{}, job.ErrInvalidSetting},

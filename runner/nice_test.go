@@ -148,7 +148,7 @@ func TestPriorityChangeDuringHandOff(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
 	wait, open := latch(t)
-	r := start(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: 50 * time.Millisecond}, map[string]handler{
+	r := start(t, pool, runner.Options{TraceQueries: true, HeartbeatInterval: 50 * time.Millisecond}, map[string]handler{
 		"first":  succeed,
 		"second": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	})

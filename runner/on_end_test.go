@@ -212,7 +212,7 @@ func TestRetryHookPerFailedAttempt(t *testing.T) {
 		options := []runner.HandleOption{runner.Retry(2, soon)}
 		switch kind {
 		case "waits":
-			options = append(options, runner.StaleAfter(50*time.Millisecond))
+			options = append(options, runner.InactivityTimeout(50*time.Millisecond))
 		case "deaf":
 			options = append(options, runner.Timeout(50*time.Millisecond))
 		}
@@ -224,7 +224,7 @@ func TestRetryHookPerFailedAttempt(t *testing.T) {
 		"panics":  {{job.Pending, job.ReasonError, job.ClassPanic, "", 1, true}, {job.Failed, exhausted, job.ClassPanic, "", 2, true}},
 		"in_tx":   {{job.Pending, job.ReasonError, job.ClassError, "", 1, false}, {job.Failed, exhausted, job.ClassError, "", 2, false}},
 		"queued":  {{job.Pending, job.ReasonError, job.ClassDatabase, "22012", 1, false}, {job.Failed, exhausted, job.ClassDatabase, "22012", 2, false}},
-		"waits":   {{job.Pending, job.ReasonStale, job.ClassStale, "", 1, false}, {job.Failed, job.ReasonStale, job.ClassStale, "", 2, false}},
+		"waits":   {{job.Pending, job.ReasonInactive, job.ClassInactive, "", 1, false}, {job.Failed, job.ReasonInactive, job.ClassInactive, "", 2, false}},
 		"deaf":    {{job.Pending, job.ReasonTimeout, job.ClassTimeout, "", 1, false}, {job.Failed, job.ReasonTimeout, job.ClassTimeout, "", 2, false}},
 		"snoozes": {{job.Succeeded, job.ReasonOK, "", "", 1, false}},
 	} {
@@ -254,11 +254,11 @@ func TestEndHookStaleOverdueRuns(t *testing.T) {
 		<-ctx.Done()
 		return nil, errors.New("late")
 	}
-	runner.HandleRaw(r, "still", untilDone, runner.StaleAfter(50*time.Millisecond))
+	runner.HandleRaw(r, "still", untilDone, runner.InactivityTimeout(50*time.Millisecond))
 	runner.HandleRaw(r, "old", untilDone)
 	run(t, r)
 	e := told.wait(t, enqueue(t, r, rawArgs("still")))
-	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonStale, job.ClassStale, 1})
+	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonInactive, job.ClassInactive, 1})
 	running := enqueueStarted(t, r, rawArgs("old"))
 	waiting := enqueue(t, r, rawArgs("elsewhere"), runner.Foreign())
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '2 hours'`)

@@ -107,7 +107,7 @@ func TestJobCallInsideTransaction(t *testing.T) {
 		}),
 		"token": held(func(ctx context.Context, j *raw) error { _, err := j.Token(ctx); return err }),
 	}
-	r = start(t, pool, runner.Options{DirectURL: "off", LeaseFor: 3 * time.Second, HeartbeatEvery: time.Second, Slots: 1, MaxAttempts: 1}, calls)
+	r = start(t, pool, runner.Options{DirectURL: "off", LeaseDuration: 3 * time.Second, HeartbeatInterval: time.Second, Slots: 1, MaxAttempts: 1}, calls)
 	for kind := range calls {
 		j := waitEnded(t, r, enqueue(t, r, rawArgs(kind)))
 		is.Equal(*j.ErrorClass, job.ClassError) // an ordinary failed attempt, not a lost lease

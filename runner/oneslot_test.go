@@ -18,8 +18,8 @@ func TestTwoSingleSlotPods(t *testing.T) {
 	pool := pgtest.Pool(t)
 	wait, open := latch(t)
 	hold := map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
-	a := start(t, pool, runner.Options{Slots: 1, PollEvery: 100 * time.Millisecond}, hold)
-	b := start(t, pool, runner.Options{Slots: 1, PollEvery: 100 * time.Millisecond}, hold)
+	a := start(t, pool, runner.Options{Slots: 1, PollInterval: 100 * time.Millisecond}, hold)
+	b := start(t, pool, runner.Options{Slots: 1, PollInterval: 100 * time.Millisecond}, hold)
 	first, second, third := enqueue(t, a, rawArgs("k")), enqueue(t, a, rawArgs("k")), enqueue(t, a, rawArgs("k"))
 	pods := map[string]bool{*inState(t, a, first, job.Running).Pod: true, *inState(t, a, second, job.Running).Pod: true}
 	is.Equal(pods, map[string]bool{a.Boot(): true, b.Boot(): true}) // each pod runs one job

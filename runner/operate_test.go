@@ -49,7 +49,7 @@ func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
 }
 
 // With these options, pods send heartbeats and poll so rarely that a change can reach them only through a notification.
-var rarely = runner.Options{Slots: 4, HeartbeatEvery: 20 * time.Second, LeaseFor: time.Minute, PollEvery: time.Hour}
+var rarely = runner.Options{Slots: 4, HeartbeatInterval: 20 * time.Second, LeaseDuration: time.Minute, PollInterval: time.Hour}
 
 func TestCommandEffectOnAllPods(t *testing.T) {
 	t.Parallel()
@@ -112,11 +112,11 @@ func TestLaneStaleLimit(t *testing.T) {
 	wait, _ := latch(t)
 	r := start(t, pool, runner.Options{}, map[string]handler{"k": waitOn(wait)})
 	id := enqueueStarted(t, r, rawArgs("k"))
-	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StaleAfter: job.To(job.Seconds(time.Second))}, "ann")
+	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{InactivityTimeout: job.To(job.Seconds(time.Second))}, "ann")
 	is.NoErr(err)
 	j := waitEnded(t, r, id) // the job was already running when the limit was set
-	is.Equal(reasonOf(j), job.ReasonStale)
-	is.Equal(reasonOf(waitEnded(t, r, enqueue(t, r, rawArgs("k")))), job.ReasonStale) // the limit applies to the next job from the start
+	is.Equal(reasonOf(j), job.ReasonInactive)
+	is.Equal(reasonOf(waitEnded(t, r, enqueue(t, r, rawArgs("k")))), job.ReasonInactive) // the limit applies to the next job from the start
 }
 
 func TestDrainedLaneAcrossFreeze(t *testing.T) {

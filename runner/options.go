@@ -34,13 +34,13 @@ type Options struct {
 	// Slots is the maximum number of jobs that this pod runs concurrently, across all lanes. Default 4 × GOMAXPROCS, which follows
 	// the CPU limit of a container.
 	Slots int
-	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, minimum 100ms.
-	PollEvery time.Duration
-	// LeaseFor is the duration of this pod's lease, which each heartbeat renews. After a crash, a job is delayed by at most this time plus
-	// one heartbeat interval. Default 8s, minimum 3 × HeartbeatEvery. Set the same value on all pods.
-	LeaseFor time.Duration
-	// HeartbeatEvery is the interval at which the pod renews its lease. Default 2s.
-	HeartbeatEvery time.Duration
+	// PollInterval is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, minimum 100ms.
+	PollInterval time.Duration
+	// LeaseDuration is the duration of this pod's lease, which each heartbeat renews. After a crash, a job is delayed by at most this time plus
+	// one heartbeat interval. Default 8s, minimum 3 × HeartbeatInterval. Set the same value on all pods.
+	LeaseDuration time.Duration
+	// HeartbeatInterval is the interval at which the pod renews its lease. Default 2s.
+	HeartbeatInterval time.Duration
 	// ShutdownGrace is the time that handlers have to finish after Run's context is done, before their contexts are cancelled. Default 20s.
 	ShutdownGrace time.Duration
 	// StuckAfter is the time that a handler may ignore the cancellation of its context before the runner settles the job without waiting
@@ -69,9 +69,9 @@ type Options struct {
 	// requires authentication, because every caller must have a distinct name. Default false: only in lanes that require it, see
 	// [job.Lane]. Set the same value on all pods.
 	FourEyes bool
-	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
+	// InactivityTimeout ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [InactivityTimeout] option of
 	// [Handle]. Default 0: off.
-	StaleAfter time.Duration
+	InactivityTimeout time.Duration
 	// Disabled makes this a pod that submits jobs and recovers the jobs of dead pods, but never claims any.
 	Disabled bool
 	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default, the pod claims jobs ahead of time if the
@@ -134,9 +134,9 @@ func (o Options) withDefaults() Options {
 		o.Schema = "trapeze"
 	}
 	set(&o.Slots, 4*runtime.GOMAXPROCS(0))
-	set(&o.PollEvery, 10*time.Second)
-	set(&o.LeaseFor, 8*time.Second)
-	set(&o.HeartbeatEvery, min(2*time.Second, o.LeaseFor/3))
+	set(&o.PollInterval, 10*time.Second)
+	set(&o.LeaseDuration, 8*time.Second)
+	set(&o.HeartbeatInterval, min(2*time.Second, o.LeaseDuration/3))
 	set(&o.ShutdownGrace, 20*time.Second)
 	set(&o.StuckAfter, 10*time.Second)
 	set(&o.MaxAttempts, 5)
@@ -177,9 +177,9 @@ func (o Options) validate() error {
 		errs = append(errs, err)
 	}
 	complain(o.Slots > 0 && o.Slots <= maxSlots, "slots: %d, want 1 to %d", o.Slots, maxSlots)
-	complain(o.PollEvery >= 100*time.Millisecond, "poll interval of %s is below 100ms", o.PollEvery)
-	complain(o.HeartbeatEvery > 0, "heartbeat of %s, want more than 0", o.HeartbeatEvery)
-	complain(o.LeaseFor >= 3*o.HeartbeatEvery, "lease of %s is shorter than three heartbeats of %s", o.LeaseFor, o.HeartbeatEvery)
+	complain(o.PollInterval >= 100*time.Millisecond, "poll interval of %s is below 100ms", o.PollInterval)
+	complain(o.HeartbeatInterval > 0, "heartbeat of %s, want more than 0", o.HeartbeatInterval)
+	complain(o.LeaseDuration >= 3*o.HeartbeatInterval, "lease of %s is shorter than three heartbeats of %s", o.LeaseDuration, o.HeartbeatInterval)
 	complain(o.ShutdownGrace >= 0, "shutdown grace of %s is negative", o.ShutdownGrace)
 	complain(o.StuckAfter > 0, "stuck-after of %s, want more than 0", o.StuckAfter)
 	complain(o.MaxAttempts > 0 && o.MaxAttempts <= math.MaxInt32, "max attempts: %d, want 1 to %d", o.MaxAttempts, math.MaxInt32)
@@ -188,7 +188,7 @@ func (o Options) validate() error {
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	complain(o.MaxAge >= 0, "max age of %s is negative", o.MaxAge)
 	complain(o.ApprovalTTL >= 0, "approval TTL of %s is negative", o.ApprovalTTL)
-	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
+	complain(o.InactivityTimeout >= 0, "inactivity-timeout of %s is negative", o.InactivityTimeout)
 	complain(o.MinScheduleInterval > 0, "minimum schedule interval of %s, want more than 0", o.MinScheduleInterval)
 	if o.DirectURL != "" && o.DirectURL != "off" {
 		_, err := dburl.Config(o.DirectURL)
@@ -208,8 +208,8 @@ func (o Options) validate() error {
 func (o Options) pod() pod.Options {
 	p := pod.Options{
 		Options: identity.Options{
-			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
-			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
+			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollInterval: o.PollInterval, LeaseDuration: o.LeaseDuration,
+			HeartbeatInterval: o.HeartbeatInterval, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, InactivityTimeout: o.InactivityTimeout,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,
 		},
 		Schema: o.Schema, BehindPooler: o.BehindPooler, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL, FourEyes: o.FourEyes,

@@ -42,8 +42,8 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	proxies, pods, jobs, podIDs := map[string]*faultnet.Proxy{}, map[string]*runner.Runner{}, map[string]int64{}, map[string]string{}
 	for _, name := range names {
 		proxy, cut := cable(t, url)
-		o := runner.Options{Name: name, LeaseFor: lease, HeartbeatEvery: 400 * time.Millisecond, PollEvery: time.Second, Slots: 2}
-		proxies[name], pods[name] = proxy, start(t, cut, o, kinds[name], runner.KeepRunning())
+		o := runner.Options{Name: name, LeaseDuration: lease, HeartbeatInterval: 400 * time.Millisecond, PollInterval: time.Second, Slots: 2}
+		proxies[name], pods[name] = proxy, start(t, cut, o, kinds[name], runner.ContinueWithoutDatabase())
 		podIDs[name] = pods[name].Boot()
 		jobs[name] = enqueueStarted(t, pods[name], rawArgs(name))
 	}

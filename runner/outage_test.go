@@ -35,7 +35,7 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 	}
 	began := time.Now()
 	for _, name := range []string{"fresh-1", "fresh-2"} {
-		start(t, pool, runner.Options{Name: name, HeartbeatEvery: 2 * time.Second}, map[string]handler{"k": succeed}) // with default options
+		start(t, pool, runner.Options{Name: name, HeartbeatInterval: 2 * time.Second}, map[string]handler{"k": succeed}) // with default options
 	}
 	for _, id := range ids {
 		pgtest.WaitFor(t, time.Minute, "it has ended", func() bool { return get(t, dead, id).State == job.Succeeded })
@@ -70,7 +70,7 @@ func TestFailedHeartbeatSentAgain(t *testing.T) {
 	url := pgtest.URL(t)
 	proxy, pool := cable(t, url)
 	o := named("a")
-	o.HeartbeatEvery, o.LeaseFor = time.Hour, 3*time.Hour
+	o.HeartbeatInterval, o.LeaseDuration = time.Hour, 3*time.Hour
 	failed := make(chan struct{}, 1)
 	o.Logger = slog.New(listens{slog.DiscardHandler, "heartbeat failed", failed})
 	r := start(t, pool, o, map[string]handler{"k": succeed})

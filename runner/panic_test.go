@@ -81,7 +81,7 @@ func TestHandlerIgnoringContext(t *testing.T) {
 	is := is.New(t)
 	wait, open := latch(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{Slots: 1, StuckAfter: 50 * time.Millisecond, PollEvery: 100 * time.Millisecond}, map[string]handler{
+	r := start(t, pool, runner.Options{Slots: 1, StuckAfter: 50 * time.Millisecond, PollInterval: 100 * time.Millisecond}, map[string]handler{
 		"deaf": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
 			return runner.Then(rawArgs("fine")), nil

@@ -33,7 +33,7 @@ func TestPollVersusFastPathTrees(t *testing.T) {
 		pool := pgtest.Pool(t)
 		o := newOrchard(pool)
 		for n, r := range []**runner.Runner{&o.a, &o.b} {
-			*r = newRunner(t, pool, runner.Options{Name: string(rune('a' + n)), Slots: 4, LeaseFor: 20 * time.Second, PollEvery: every}, nil)
+			*r = newRunner(t, pool, runner.Options{Name: string(rune('a' + n)), Slots: 4, LeaseDuration: 20 * time.Second, PollInterval: every}, nil)
 			runner.Handle(*r, o.perform, runner.Retry(2, soon))
 			run(t, *r)
 		}

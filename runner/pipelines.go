@@ -17,10 +17,10 @@ func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 	return view.Pipeline(ctx, a.pod.Commands, id)
 }
 
-// AbortPipeline cancels every unfinished job of a pipeline and starts no further steps. Jobs that are not running end immediately; running
-// jobs end when their handlers return. AbortPipeline returns all their ids. It returns [job.ErrNotFound] if there is no such pipeline, or
+// CancelPipeline cancels every unfinished job of a pipeline and starts no further steps. Jobs that are not running end immediately; running
+// jobs end when their handlers return. CancelPipeline returns all their ids. It returns [job.ErrNotFound] if there is no such pipeline, or
 // [job.ErrAlreadyTerminal] if all its jobs have finished. After [job.ErrOutcomeUnknown], the call can be repeated.
-func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
+func (a Admin) CancelPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
 	p, err := view.Pipeline(ctx, a.pod.Commands, id)
 	if err != nil {

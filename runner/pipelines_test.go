@@ -98,7 +98,7 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	})
 	open := queryOne[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
 	operator := newRunner(t, pool, named("operator"), nil)
-	aborted, err := operator.Admin().AbortPipeline(t.Context(), id, "me")
+	aborted, err := operator.Admin().CancelPipeline(t.Context(), id, "me")
 	is.NoErr(err)
 	is.Equal(aborted, open) // the waiting parent, two pending jobs and three running ones
 	quiet(t, pool)
@@ -108,9 +108,9 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'aborted'`), 3)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
-	_, err = operator.Admin().AbortPipeline(t.Context(), id, "me")
+	_, err = operator.Admin().CancelPipeline(t.Context(), id, "me")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
-	_, err = operator.Admin().AbortPipeline(t.Context(), id+1_000_000, "me")
+	_, err = operator.Admin().CancelPipeline(t.Context(), id+1_000_000, "me")
 	is.True(errors.Is(err, job.ErrNotFound))
 	checkHistory(t, pool, r)
 }

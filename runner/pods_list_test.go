@@ -49,7 +49,7 @@ func TestStartedAtAcrossAttempts(t *testing.T) {
 	is := is.New(t)
 	var tries atomic.Int32
 	next := make(chan struct{}, 3)
-	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: 200 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pgtest.Pool(t), runner.Options{PollInterval: 200 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		n := tries.Add(1)
 		<-next
 		if n < 3 {

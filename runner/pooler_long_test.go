@@ -23,7 +23,7 @@ func TestAllFeaturesBehindTransactionPooler(t *testing.T) {
 	exec(t, direct, `create table seen (n int)`)
 	var tries atomic.Int64
 	hangs, release := latch(t)
-	r := start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 16}, map[string]handler{
+	r := start(t, through, runner.Options{DirectURL: "off", PollInterval: time.Second, Slots: 16}, map[string]handler{
 		"ingest": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			err := j.Tx(ctx, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into seen values (1)`)

@@ -43,7 +43,7 @@ func TestTakeoverBehindTransactionPooler(t *testing.T) {
 	is := is.New(t)
 	through, direct := pooled(t)
 	cable := pgtest.NewProxy(t, through.Config().ConnString())
-	o := runner.Options{DirectURL: "off", PollEvery: 200 * time.Millisecond, LeaseFor: time.Second, HeartbeatEvery: 200 * time.Millisecond}
+	o := runner.Options{DirectURL: "off", PollInterval: 200 * time.Millisecond, LeaseDuration: time.Second, HeartbeatInterval: 200 * time.Millisecond}
 	hangs, _ := latch(t)
 	o.Name = "falls"
 	falls := start(t, viaPooler(t, cable.URL()), o, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {

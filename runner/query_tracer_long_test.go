@@ -43,7 +43,7 @@ func TestHostPoolQueryTracer(t *testing.T) {
 				pool, err := pgxpool.NewWithConfig(t.Context(), config)
 				is.NoErr(err)
 				t.Cleanup(pool.Close)
-				r := start(t, pool, runner.Options{TraceQueries: all, HeartbeatEvery: 50 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+				r := start(t, pool, runner.Options{TraceQueries: all, HeartbeatInterval: 50 * time.Millisecond}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 					return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into mine values (1)`)
 						return err

@@ -30,7 +30,7 @@ func TestRateOfLane(t *testing.T) {
 	}
 	var pods []*runner.Runner
 	for i := range 2 {
-		pods = append(pods, start(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), PollEvery: seldom}, map[string]handler{"k": step}))
+		pods = append(pods, start(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), PollInterval: seldom}, map[string]handler{"k": step}))
 	}
 	var ids []int64
 	for i := range jobs / 3 {
@@ -67,7 +67,7 @@ func TestRetryAfterHoldsOthers(t *testing.T) {
 			pool := pgtest.Pool(t)
 			const wait = 2 * time.Second
 			var failed atomic.Bool
-			r := start(t, pool, runner.Options{Slots: 1, PollEvery: seldom, HeartbeatEvery: seldom / 4, LeaseFor: seldom, DirectURL: "off"}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			r := start(t, pool, runner.Options{Slots: 1, PollInterval: seldom, HeartbeatInterval: seldom / 4, LeaseDuration: seldom, DirectURL: "off"}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 				if j.Key() == "a" && !failed.Swap(true) {
 					return nil, runner.RetryAfter(wait, errors.New("too many requests"), c.hold)
 				}
@@ -91,7 +91,7 @@ func TestNoStartBeforeRate(t *testing.T) {
 	pool := pgtest.Pool(t)
 	pgtest.Exec(t, pool, `insert into trapeze.lanes (name) values ('rated')`)
 	pgtest.Exec(t, pool, `insert into trapeze.limits (scope, name, key, rate, per, burst, next_start) values ('lane', 'rated', '', 1, '1 hour', 1, now() + interval '1 hour')`)
-	r := start(t, pool, runner.Options{PollEvery: seldom}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if j.Step() == 0 {
 			return runner.Then(rawArgs("k"), runner.Lane("rated")), nil
 		}

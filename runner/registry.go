@@ -22,7 +22,7 @@ import (
 // Func handles jobs of one kind. A nil [Outcome] and a nil error mean that the job succeeded without a result.
 //
 // Its context is cancelled with a cause ([context.Cause]): an operator cancelled or stopped the job, the run timed out, the handler gave no
-// sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. A run that times out or
+// sign of life for too long ([InactivityTimeout]), the job is too old, or the pod lost its lease or is shutting down. A run that times out or
 // gives no sign of life counts as a failed attempt; an error that the handler returns after any other cause does not. Writes outside
 // [Outcome.InTx] and [Job.Tx] are at-least-once: after a crash, they may be repeated.
 //
@@ -84,18 +84,20 @@ func StartWithin(d time.Duration) HandleOption {
 	})
 }
 
-// KeepRunning lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
+// ContinueWithoutDatabase lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
 // fenced, but their external effects may overlap with those of the job's next run on another pod.
-func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
+func ContinueWithoutDatabase() HandleOption {
+	return handleOption(func(k *registered) { k.ContinueWithoutDatabase = true })
+}
 
-// StaleAfter cancels a run's context with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
+// InactivityTimeout cancels a run's context with [job.ErrInactive] if its handler gives no sign of life for d. Signs of life are progress
 // ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects handlers that hang in a live process. The run
 // counts as a failed attempt with the reason stale. 0 turns the check off, regardless of the lane. Default: the lane's setting
-// (lanes.stale_after_s, which also applies to running jobs), or else Options.StaleAfter.
-func StaleAfter(d time.Duration) HandleOption {
+// (lanes.inactivity_timeout_s, which also applies to running jobs), or else Options.InactivityTimeout.
+func InactivityTimeout(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {
-		k.complain(d >= 0, "StaleAfter(%s), want 0 or more", d)
-		k.StaleAfter = &d
+		k.complain(d >= 0, "InactivityTimeout(%s), want 0 or more", d)
+		k.InactivityTimeout = &d
 	})
 }
 
@@ -203,7 +205,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	if k.StartWithin > 0 && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q has StartWithin, which a remote worker cannot declare: set it on the kind in a pod", name))
 	}
-	if k.InDatabase && r.remote != nil {
+	if k.RequiresDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k

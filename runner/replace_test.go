@@ -20,7 +20,7 @@ func TestReplaceWaitingJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	ran := make(chan string, 10)
-	r := newRunner(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := newRunner(t, pool, runner.Options{PollInterval: time.Hour}, map[string]handler{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		ran <- string(j.Args.JSON)
 		return nil, nil
 	}})

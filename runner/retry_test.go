@@ -146,7 +146,7 @@ func TestASnoozeSpendsNoAttempt(t *testing.T) {
 func TestDelayedJobsBetweenPolls(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: time.Hour, HeartbeatEvery: time.Second, LeaseFor: 5 * time.Second}, map[string]handler{"late": succeed})
+	r := start(t, pgtest.Pool(t), runner.Options{PollInterval: time.Hour, HeartbeatInterval: time.Second, LeaseDuration: 5 * time.Second}, map[string]handler{"late": succeed})
 	began := time.Now()
 	for range 5 {
 		waitEnded(t, r, enqueue(t, r, rawArgs("late"), runner.Delay(30*time.Millisecond)))

@@ -63,7 +63,7 @@ func TestResultsReturnedDuringOutage(t *testing.T) {
 	returned := make(chan string, 10)
 	var log podtest.Log
 	o := named("a")
-	o.LeaseFor, o.StuckAfter, o.Logger = 4*time.Second, 200*time.Millisecond, log.Logger()
+	o.LeaseDuration, o.StuckAfter, o.Logger = 4*time.Second, 200*time.Millisecond, log.Logger()
 	r := start(t, cut, o, map[string]handler{
 		"returns": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait

@@ -123,7 +123,7 @@ func TestGuideRunRights(t *testing.T) {
 		return err
 	}
 	log, waiting := &podtest.Log{}, make(chan string, 1)
-	o := runner.Options{Logger: log.Logger(), PollEvery: 100 * time.Millisecond, Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(2), Kinds: []string{"fails"}}}}
+	o := runner.Options{Logger: log.Logger(), PollInterval: 100 * time.Millisecond, Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(2), Kinds: []string{"fails"}}}}
 	is.NoErr(migrate.Up(ctx, pool, o)) // creates only the lane; everything else exists
 	r := newRunner(t, pool, o, map[string]handler{
 		"plain": succeed,

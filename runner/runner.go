@@ -142,9 +142,9 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 // tools and tests that cannot wait that long. It continues after an error and returns all tasks' errors. It is safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
-// HandBackNow cuts short the grace period of a shutdown in progress. It cancels the handlers' contexts; jobs whose handlers do not return
+// StopNow cuts short the grace period of a shutdown in progress. It cancels the handlers' contexts; jobs whose handlers do not return
 // within a second are handed back. Call it on a second signal, for example.
-func (r *Runner) HandBackNow() { r.pod.HurryDrain() }
+func (r *Runner) StopNow() { r.pod.HurryDrain() }
 
 // This hook gives other packages of the module access to a Runner's pod; see package inside.
 func init() {

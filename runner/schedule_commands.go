@@ -113,7 +113,7 @@ func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, er
 // the schedule's settings still equal as, so that callers trigger only the job that they have seen.
 //
 // It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],
-// [Admin.ScheduleFires] shows the outcome.
+// [Admin.ScheduleOccurrences] shows the outcome.
 func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	fire, err := a.pod.Submitter.Trigger(ctx, name, as, named(actor))
 	if err != nil {
@@ -166,10 +166,10 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	return use(schedule, occurrences[name]), nil
 }
 
-// ScheduleFires returns up to limit of a schedule's latest occurrences before a given time, newest first. The zero time means no time
+// ScheduleOccurrences returns up to limit of a schedule's latest occurrences before a given time, newest first. The zero time means no time
 // limit. limit defaults to 50; the maximum is 1000. The result includes occurrences of a deleted schedule until they are pruned.
-// ScheduleFires returns [job.ErrUnknownSchedule] if there is neither a schedule nor an occurrence with that name.
-func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
+// ScheduleOccurrences returns [job.ErrUnknownSchedule] if there is neither a schedule nor an occurrence with that name.
+func (a Admin) ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
 		limit = 50
 	}

@@ -36,7 +36,7 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", nil, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon)
-	want := map[string]job.FireOutcome{"s009": job.FireDuplicate, "s020": job.FireDuplicate, "s006": job.FireFailed, "s007": job.FireFailed, "s011": job.FireOverlap}
+	want := map[string]job.OccurrenceOutcome{"s009": job.FireDuplicate, "s020": job.FireDuplicate, "s006": job.FireFailed, "s007": job.FireFailed, "s011": job.FireOverlap}
 	for _, name := range column[string](t, pool, `select name from trapeze.schedules`) {
 		list := slices.DeleteFunc(occurrences(t, r, name), func(f job.Fire) bool { return f.Manual })
 		switch outcome, odd := want[name]; {

@@ -20,7 +20,7 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 	is := is.New(t)
 	through, direct := pooled(t)
 	pod := func() *runner.Runner {
-		return start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 4}, map[string]handler{"k": succeed})
+		return start(t, through, runner.Options{DirectURL: "off", PollInterval: time.Second, Slots: 4}, map[string]handler{"k": succeed})
 	}
 	r, _ := pod(), pod()
 	keyed, key, skip := every("@every 1s"), "one", job.OverlapSkip

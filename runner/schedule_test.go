@@ -20,7 +20,7 @@ func every(expression string) job.ScheduleChange {
 }
 
 // ofOutcome counts the occurrences with the given outcome.
-func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
+func ofOutcome(list []job.Fire, want job.OccurrenceOutcome) (n int) {
 	for _, f := range list {
 		if f.Outcome == want {
 			n++
@@ -31,7 +31,7 @@ func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
 
 func occurrences(t *testing.T, r *runner.Runner, name string) []job.Fire {
 	t.Helper()
-	list, err := r.Admin().ScheduleFires(t.Context(), name, time.Time{}, 1000)
+	list, err := r.Admin().ScheduleOccurrences(t.Context(), name, time.Time{}, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,8 +92,8 @@ func TestHandBackAfterShutdownGrace(t *testing.T) {
 			id := enqueueStarted(t, r, rawArgs("slow"), runner.Subject("s"))
 			stop()
 			if hurry {
-				r.HandBackNow()
-				r.HandBackNow() // a second call has no effect
+				r.StopNow()
+				r.StopNow() // a second call has no effect
 			}
 			is.True(errors.Is(<-causes, job.ErrShutdown))
 			is.NoErr(<-done)
@@ -165,7 +165,7 @@ func TestHandlerIgnoringShutdown(t *testing.T) {
 	a := newRunner(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, deaf)
 	stop, done := runInBackground(t, a)
 	id := enqueueStarted(t, a, rawArgs("deaf"))
-	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"deaf": succeed})
+	b := start(t, pool, runner.Options{PollInterval: time.Hour}, map[string]handler{"deaf": succeed})
 	stop()
 	is.NoErr(<-done) // Run does not wait for the handler
 	j := waitEnded(t, b, id)

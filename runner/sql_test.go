@@ -353,7 +353,7 @@ func TestSQLEnqueueTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table orders (no int primary key)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]handler{"k": succeed}) // polls are too rare to start the jobs, so every wake-up has to arrive
+	r := start(t, pool, runner.Options{PollInterval: time.Hour}, map[string]handler{"k": succeed}) // polls are too rare to start the jobs, so every wake-up has to arrive
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	before := queryOne[int64](t, pool, `select last_value from trapeze.job_ids`)

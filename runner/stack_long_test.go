@@ -21,7 +21,7 @@ func TestStackRequestWithoutNotifications(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	wait, _ := latch(t)
-	quietly := runner.Options{DirectURL: "off", HeartbeatEvery: 200 * time.Millisecond}
+	quietly := runner.Options{DirectURL: "off", HeartbeatInterval: 200 * time.Millisecond}
 	r := start(t, pgtest.Connect(t, url), quietly, map[string]handler{"k": waitOn(wait)})
 	asker, err := runner.New(pgtest.Connect(t, url), runner.Options{DirectURL: "off"})
 	is.NoErr(err)

@@ -27,16 +27,16 @@ func TestStaleHandlerSpendsAttempts(t *testing.T) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return nil, errors.New("gave up")
-	}}, runner.Retry(2, soon), runner.StaleAfter(100*time.Millisecond))
+	}}, runner.Retry(2, soon), runner.InactivityTimeout(100*time.Millisecond))
 	id := enqueue(t, r, rawArgs("hangs"), runner.Subject("s"))
 	j := waitEnded(t, r, id)
 	is.Equal(j.State, job.Failed)
-	is.Equal(reasonOf(j), job.ReasonStale)
+	is.Equal(reasonOf(j), job.ReasonInactive)
 	is.Equal(j.Attempt, 2)                                // retried until no attempts were left
 	is.True(strings.Contains(message(j), "sign of life")) // the message is independent of the handler's error
 	is.True(strings.Contains(message(j), "gave up"))
-	is.True(errors.Is(<-causes, job.ErrStale))
-	is.True(errors.Is(<-causes, job.ErrStale))
+	is.True(errors.Is(<-causes, job.ErrInactive))
+	is.True(errors.Is(<-causes, job.ErrInactive))
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 	is.NoErr(err)
 	is.Equal(list[2].Event, "job.retried")
@@ -73,7 +73,7 @@ func TestStaleTimerResetByProgress(t *testing.T) {
 		}
 	}
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{StaleAfter: limit}, handlers)
+	r := start(t, pgtest.Pool(t), runner.Options{InactivityTimeout: limit}, handlers)
 	var ids []int64
 	for kind := range signs {
 		ids = append(ids, enqueue(t, r, rawArgs(kind)))
@@ -87,11 +87,11 @@ func TestStaleHandlerIgnoringContext(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := latch(t)
-	r := start(t, pgtest.Pool(t), runner.Options{StaleAfter: 50 * time.Millisecond, StuckAfter: 100 * time.Millisecond},
+	r := start(t, pgtest.Pool(t), runner.Options{InactivityTimeout: 50 * time.Millisecond, StuckAfter: 100 * time.Millisecond},
 		map[string]handler{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
 	j := waitEnded(t, r, enqueue(t, r, rawArgs("deaf")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(reasonOf(j), job.ReasonStale)
+	is.Equal(reasonOf(j), job.ReasonInactive)
 	is.Equal(r.Running(), 1) // the handler's goroutine still occupies the slot
 	open()
 	pgtest.Wait(t, "the slot is free", func() bool { return r.Running() == 0 })
@@ -102,7 +102,7 @@ func TestStaleLimitPerKind(t *testing.T) {
 	is := is.New(t)
 	wait, open := latch(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]handler{
+	r := start(t, pool, runner.Options{InactivityTimeout: 50 * time.Millisecond}, map[string]handler{
 		"quiet": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {
 			case <-wait:
@@ -111,8 +111,8 @@ func TestStaleLimitPerKind(t *testing.T) {
 				return nil, context.Cause(ctx)
 			}
 		},
-	}, runner.StaleAfter(0))
-	watched := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]handler{
+	}, runner.InactivityTimeout(0))
+	watched := start(t, pool, runner.Options{InactivityTimeout: 50 * time.Millisecond}, map[string]handler{
 		"watched": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
@@ -120,7 +120,7 @@ func TestStaleLimitPerKind(t *testing.T) {
 	})
 	id := enqueueStarted(t, r, rawArgs("quiet"))
 	for range 3 {
-		is.Equal(reasonOf(waitEnded(t, watched, enqueue(t, watched, rawArgs("watched")))), job.ReasonStale) // each of these jobs takes as long as the default limit
+		is.Equal(reasonOf(waitEnded(t, watched, enqueue(t, watched, rawArgs("watched")))), job.ReasonInactive) // each of these jobs takes as long as the default limit
 	}
 	open()
 	is.Equal(waitEnded(t, r, id).State, job.Succeeded) // the default limit did not apply to this job

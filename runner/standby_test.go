@@ -93,7 +93,7 @@ func TestIdlePodStatements(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			var o overheard
-			start(t, o.pool(t), runner.Options{HeartbeatEvery: c.beat, LeaseFor: max(5*c.beat, 2*time.Second), PollEvery: c.poll}, map[string]handler{"k": succeed})
+			start(t, o.pool(t), runner.Options{HeartbeatInterval: c.beat, LeaseDuration: max(5*c.beat, 2*time.Second), PollInterval: c.poll}, map[string]handler{"k": succeed})
 			pgtest.Wait(t, "startup is complete", func() bool {
 				now := o.so()
 				return now["listen"] == 2 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["task done"] >= 16 && now["lead"] >= 1

@@ -18,7 +18,7 @@ func TestPlainSQLQueueCommands(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	pods := startPods(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]handler{"k": succeed})
+	pods := startPods(t, url, 2, runner.Options{DirectURL: "off", PollInterval: time.Hour}, map[string]handler{"k": succeed})
 	for name, c := range map[string]struct{ shut, open string }{
 		"frozen":                    {`update trapeze.queue_state set frozen = true`, `update trapeze.queue_state set frozen = false`},
 		"drained pods":              {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},

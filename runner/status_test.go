@@ -17,7 +17,7 @@ func TestStatusMatchesTables(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	exec(t, pool, `insert into trapeze.lanes (name, slots, stale_after_s, requires_approval) values ('narrow', 1, 500, false)`)
+	exec(t, pool, `insert into trapeze.lanes (name, slots, inactivity_timeout_s, requires_approval) values ('narrow', 1, 500, false)`)
 	exec(t, pool, `insert into trapeze.lane_kinds values ('n', 'narrow')`)
 	wait, open := latch(t)
 	handlers := map[string]handler{"n": waitOn(wait), "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -42,7 +42,7 @@ func TestStatusMatchesTables(t *testing.T) {
 	is.Equal(now.Lanes[0].Name, "default")
 	narrow := now.Lanes[1]
 	is.Equal([]int{narrow.Running, *narrow.Slots, narrow.Waiting}, []int{1, 1, 2})
-	is.Equal(narrow.StaleAfter.Duration(), 500*time.Second)
+	is.Equal(narrow.InactivityTimeout.Duration(), 500*time.Second)
 	is.Equal(narrow.Kinds, []string{"n"})
 	is.True(!narrow.Oldest.IsZero() && time.Since(*narrow.Oldest) < time.Minute)
 	is.Equal(len(now.Running), 2)

@@ -16,7 +16,7 @@ func TestNotificationStorm(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := named("a")
-	o.PollEvery = time.Hour
+	o.PollInterval = time.Hour
 	r := start(t, pool, o, map[string]handler{"a": succeed})
 	pgtest.Wait(t, "the pod listens", func() bool { return metricValue(t, r, "trapeze_listen_connected") == 1 })
 	const listener = `select pid from pg_stat_activity where datname = current_database() and application_name = 'trapeze-listen'`

@@ -23,7 +23,7 @@ func reviewRunner(t *testing.T, kinds map[string]Func[Raw], options ...HandleOpt
 
 func reviewRunnerTelling(t *testing.T, onEnd func(context.Context, job.End), kinds map[string]Func[Raw], options ...HandleOption) *Runner {
 	t.Helper()
-	r, err := New(pgtest.Pool(t), Options{HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
+	r, err := New(pgtest.Pool(t), Options{HeartbeatInterval: 200 * time.Millisecond, LeaseDuration: 6 * time.Second,
 		ShutdownGrace: time.Second, StuckAfter: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), OnEnd: onEnd})
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func TestOrphanSearchAfterFailedHeartbeat(t *testing.T) {
 		}
 	})
 	silent := func(kind string) *Runner {
-		r, err := New(pgtest.Connect(t, url), Options{HeartbeatEvery: time.Minute, LeaseFor: 5 * time.Minute, PollEvery: time.Hour, ShutdownGrace: time.Second,
+		r, err := New(pgtest.Connect(t, url), Options{HeartbeatInterval: time.Minute, LeaseDuration: 5 * time.Minute, PollInterval: time.Hour, ShutdownGrace: time.Second,
 			Logger: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			t.Fatal(err)

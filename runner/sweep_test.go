@@ -34,7 +34,7 @@ func TestFreeJobsBehindBlockedJobs(t *testing.T) {
 			wait, _ := latch(t)
 			holder := enqueue(t, submitter, rawArgs("hot"), runner.Subject("busy"), runner.Priority(100))
 			var ran atomic.Int64
-			r := start(t, pool, runner.Options{Slots: 4, PollEvery: seldom}, map[string]handler{
+			r := start(t, pool, runner.Options{Slots: 4, PollInterval: seldom}, map[string]handler{
 				"hot": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 				"free": func(context.Context, *raw) (*runner.Outcome, error) {
 					ran.Add(1)

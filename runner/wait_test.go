@@ -194,7 +194,7 @@ func TestWaitForLocallyAbortedJob(t *testing.T) {
 		woken <- time.Now()
 	}()
 	delayPolls(t, pool, heard)
-	_, err = r.Admin().AbortPipeline(t.Context(), made.ID, "ann")
+	_, err = r.Admin().CancelPipeline(t.Context(), made.ID, "ann")
 	is.NoErr(err)
 	aborted := time.Now()
 	is.True((<-woken).Sub(aborted) < 9*time.Second)

@@ -16,7 +16,7 @@ func TestWakeUpFromSubmittingProgram(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	pod, err := runner.New(pool, runner.Options{PollEvery: time.Hour})
+	pod, err := runner.New(pool, runner.Options{PollInterval: time.Hour})
 	is.NoErr(err)
 	runner.Handle(pod, func(context.Context, *runner.Job[first]) (*runner.Outcome, error) { return nil, nil })
 	run(t, pod)
@@ -30,7 +30,7 @@ func TestWakeUpFromSubmittingProgram(t *testing.T) {
 
 // With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. Each pod learns its place in the fleet from its
 // heartbeats.
-var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
+var onlyWoken = runner.Options{Slots: 1, HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Minute, PollInterval: time.Hour}
 
 // All pods of the front except one are dead, but their leases have not expired yet. The delayed claim of the living pod finds the jobs.
 func TestJobStartBehindDeadPods(t *testing.T) {

@@ -84,7 +84,7 @@ func TestFullWALDisk(t *testing.T) {
 	folder := logOnSmallDisk(t, server)
 	server.Start(t)
 
-	r := start(t, pgtest.Connect(t, server.URL()), runner.Options{LeaseFor: 3 * time.Second}, map[string]handler{
+	r := start(t, pgtest.Connect(t, server.URL()), runner.Options{LeaseDuration: 3 * time.Second}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `insert into effects values ($1)`, j.ID())

@@ -13,9 +13,11 @@ import (
 // ErrNoDatabase is returned by every operation that needs a database when the program has none, as in a remote worker.
 var ErrNoDatabase = engine.ErrNoDatabase
 
-// InDatabase declares that the kind's handlers write with [Job.Tx], [Job.Write], [Outcome.InTx] or [Outcome.Write], so no remote worker can
+// RequiresDatabase declares that the kind's handlers write with [Job.Tx], [Job.Write], [Outcome.InTx] or [Outcome.Write], so no remote worker can
 // run the kind. Registering it on a remote worker panics, and pods reject a worker that offers it.
-func InDatabase() HandleOption { return handleOption(func(k *registered) { k.InDatabase = true }) }
+func RequiresDatabase() HandleOption {
+	return handleOption(func(k *registered) { k.RequiresDatabase = true })
+}
 
 // RemoteOptions configures a remote worker's runner; see [NewRemote].
 type RemoteOptions struct {

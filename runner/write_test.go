@@ -232,7 +232,7 @@ func TestLostOrCancelledGroupMember(t *testing.T) {
 	exec(t, pool, `create table mine (job bigint)`)
 	const jobs = 6
 	wait, open := latch(t)
-	r := start(t, pool, runner.Options{Slots: jobs, PollEvery: 200 * time.Millisecond}, map[string]handler{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{Slots: jobs, PollInterval: 200 * time.Millisecond}, map[string]handler{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		<-wait
 		return runner.Then(rawArgs("b")).Write(`insert into mine values ($1)`, j.ID()), nil
 	}, "b": succeed})
@@ -331,7 +331,7 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 		handlers[fmt.Sprint("bad", round)] = write
 	}
 	o := named("a")
-	o.Slots, o.PollEvery, o.LeaseFor, o.HeartbeatEvery = 20, 200*time.Millisecond, 6*time.Second, time.Second
+	o.Slots, o.PollInterval, o.LeaseDuration, o.HeartbeatInterval = 20, 200*time.Millisecond, 6*time.Second, time.Second
 	start(t, pool, o, handlers, runner.Retry(6, soon))
 	o.Name = "b"
 	b := start(t, direct, o, handlers, runner.Retry(6, soon))

@@ -39,7 +39,7 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 			}, nil, nil
 		},
 	})
-	latest := func(name string) job.FireOutcome {
+	latest := func(name string) job.OccurrenceOutcome {
 		t.Helper()
 		occurrences, err := admin.LastOccurrences(t.Context(), st, []string{name}, time.Time{}, 1)
 		is.NoErr(err)
@@ -57,7 +57,7 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 		s.at, s.oneByOne = &at, 1 // one at a time, as if many were due
 		is.True(s.next(t.Context()))
 	}
-	for name, want := range map[string]job.FireOutcome{
+	for name, want := range map[string]job.OccurrenceOutcome{
 		"a": job.FireFired, "b": job.FireFired, "c": job.FireFired, "d": job.FireFired, "e": job.FireMissed,
 	} {
 		is.Equal(latest(name), want)

@@ -22,7 +22,7 @@ func (d *decision) withJobs() (list []*job.Fire) {
 	return list
 }
 
-func refuse(f *job.Fire, why job.FireOutcome, message string) {
+func refuse(f *job.Fire, why job.OccurrenceOutcome, message string) {
 	f.Outcome, f.JobID, f.Message = why, nil, message
 }
 

@@ -337,12 +337,12 @@ func TestTemporalLaneStaleLimit(t *testing.T) {
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": until(started, causes)}, runner.Retry(1, job.Backoff{}))
-	_, err := w.pool.Exec(t.Context(), `update trapeze.lanes set stale_after_s = 1 where name = 'default'`)
+	_, err := w.pool.Exec(t.Context(), `update trapeze.lanes set inactivity_timeout_s = 1 where name = 'default'`)
 	is.NoErr(err)
 	w.start()
 	j := w.wait(w.enqueue("k", `{}`))
-	is.True(errors.Is(<-causes, job.ErrStale))
-	is.Equal(*j.Reason, job.ReasonStale)
+	is.True(errors.Is(<-causes, job.ErrInactive))
+	is.Equal(*j.Reason, job.ReasonInactive)
 }
 
 func TestTemporalPrefixConflictReported(t *testing.T) {
@@ -407,7 +407,7 @@ func TestTemporalInDoctorAndDashboard(t *testing.T) {
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
 	w := open(t, pgtest.Pool(t), temporal.Options{UI: "https://temporal.example/"}, map[string]handler{"k": until(started, causes)})
-	runner.HandleRaw(w.Runner, "declared", nothing, runner.InDatabase())
+	runner.HandleRaw(w.Runner, "declared", nothing, runner.RequiresDatabase())
 	w.start()
 	id := w.enqueue("k", `{}`)
 	fence := <-started

@@ -151,7 +151,7 @@ func TestTemporalJobTransaction(t *testing.T) {
 		},
 		"write": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(1).Write("select 1"), nil },
 	}, quick)
-	runner.HandleRaw(w.Runner, "declared", nothing, runner.InDatabase(), quick)
+	runner.HandleRaw(w.Runner, "declared", nothing, runner.RequiresDatabase(), quick)
 	w.start()
 	for _, kind := range []string{"tx", "outcome", "write", "declared"} {
 		j := w.wait(w.enqueue(kind, `{}`))

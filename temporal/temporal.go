@@ -67,8 +67,8 @@ type Options struct {
 	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead and its jobs run elsewhere. A cancel request
 	// reaches a handler within a fifth of this time. The default is 20 s.
 	HeartbeatTimeout time.Duration
-	// PollEvery is how often the outbox is read if no notification arrives. The default is 1 s.
-	PollEvery time.Duration
+	// PollInterval is how often the outbox is read if no notification arrives. The default is 1 s.
+	PollInterval time.Duration
 	// ReconcileEvery is how often Temporal is asked about open runs. The default is 1 min.
 	ReconcileEvery time.Duration
 }
@@ -78,7 +78,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Client == nil {
 		errs = append(errs, errors.New("the client is nil"))
 	}
-	for _, d := range []*time.Duration{&o.HeartbeatTimeout, &o.PollEvery, &o.ReconcileEvery} {
+	for _, d := range []*time.Duration{&o.HeartbeatTimeout, &o.PollInterval, &o.ReconcileEvery} {
 		if *d < 0 {
 			errs = append(errs, fmt.Errorf("a duration is negative: %s", *d))
 		}
@@ -100,13 +100,13 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	long(&o.HeartbeatTimeout, 20*time.Second)
-	long(&o.PollEvery, time.Second)
+	long(&o.PollInterval, time.Second)
 	long(&o.ReconcileEvery, time.Minute)
 	return o, errors.Join(errs...)
 }
 
 // Open registers Temporal as an engine of a runner. Call Open before Run, which then also forwards jobs to Temporal and runs workers for
-// the engine's lanes. The pod's handlers serve both engines, but jobs of kinds that are registered with [runner.InDatabase] fail in
+// the engine's lanes. The pod's handlers serve both engines, but jobs of kinds that are registered with [runner.RequiresDatabase] fail in
 // Temporal lanes, because they need to write in the transaction that ends them.
 func Open(r *runner.Runner, o Options) error {
 	o, err := o.withDefaults()
@@ -156,7 +156,7 @@ func (e *engine) run(ctx context.Context) {
 
 func (e *engine) forward(ctx context.Context, database string) {
 	f := &forwarder.Forwarder{Client: e.o.Client, Converter: e.o.DataConverter, Outbox: e.outbox, Names: e.names, Database: database, Heartbeat: e.o.HeartbeatTimeout, Log: e.pod.Log, Damped: e.pod.Damped,
-		Wake: e.wake, PollEvery: e.o.PollEvery, ReconcileEvery: e.o.ReconcileEvery}
+		Wake: e.wake, PollInterval: e.o.PollInterval, ReconcileEvery: e.o.ReconcileEvery}
 	f.Run(ctx)
 }
 

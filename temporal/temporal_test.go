@@ -97,7 +97,7 @@ func (w *world) move(lane, engine string) {
 	is := is.New(w.t)
 	_, err := w.Admin().SetLane(w.t.Context(), lane, job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
-	m, err := w.Admin().MoveOn(w.t.Context(), lane, time.Minute, "ana")
+	m, err := w.Admin().ContinueLaneMove(w.t.Context(), lane, time.Minute, "ana")
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: lane, Engine: engine})
 }

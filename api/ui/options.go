@@ -50,8 +50,8 @@ type Calendar interface {
 	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
 	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
 	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
-	// ScheduleFires returns a schedule's occurrences before a time, newest first. The zero time returns the latest.
-	ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
+	// ScheduleOccurrences returns a schedule's occurrences before a time, newest first. The zero time returns the latest.
+	ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
 
 // Setting is one of this pod's settings. The page shows it but cannot change it.

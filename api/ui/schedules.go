@@ -143,7 +143,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	show := schedulePage{schedule: schedule{s, p.Now}, Later: before != "", AsksFor: "admin/workers/schedules/" + name}
-	if show.Occurrences, err = rd.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
+	if show.Occurrences, err = rd.o.Calendar.ScheduleOccurrences(r.Context(), name, from, perPage); err != nil {
 		return err
 	}
 	if len(show.Occurrences) == perPage {

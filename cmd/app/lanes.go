@@ -30,7 +30,7 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 		now := time.Now()
 		return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE STALE AGE START KINDS", readLanes(ctx, at), func(l job.LaneUse) []string {
 			return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
-				span(l.StaleAfter), span(l.MaxAge), span(l.StartWithin), text.Short(strings.Join(l.Kinds, ","), 60)}
+				span(l.InactivityTimeout), span(l.MaxAge), span(l.StartWithin), text.Short(strings.Join(l.Kinds, ","), 60)}
 		})
 	})
 }
@@ -97,7 +97,7 @@ func newLaneSetCommand() *cobra.Command {
 
   slots=N               maximum number of running jobs on all pods; 0 starts no jobs
   slots_per_pod=N       maximum number of running jobs per pod
-  stale_after_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
+  inactivity_timeout_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
   max_age_s=N           fail jobs that have not finished after this time; 0 means no limit; also 48h
   start_within_s=N      fail new jobs that have not started this long after they were due, such as 600 or 10m; at least 1
   requires_approval=B   submitted jobs, and steps that handlers return from other lanes, wait for trapeze approve
@@ -247,7 +247,7 @@ func limitOf(l job.LaneUse) string {
 func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	limits := map[string]func(text string) error{
 		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod),
-		"stale_after_s": seconds(&c.StaleAfter), "max_age_s": seconds(&c.MaxAge), "start_within_s": seconds(&c.StartWithin),
+		"inactivity_timeout_s": seconds(&c.InactivityTimeout), "max_age_s": seconds(&c.MaxAge), "start_within_s": seconds(&c.StartWithin),
 	}
 	bools := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
 	seen := map[string]bool{}

@@ -31,7 +31,7 @@ When the worker loses its pod, it keeps its running jobs and reopens its stream 
 several addresses with commas. SIGTERM drains the worker.
 
 The log shows when a pod accepts the worker, or why none does; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is the maximum number
-of running jobs, TRAPEZE_KINDS the kinds to run, TRAPEZE_POD the name, TRAPEZE_SHUTDOWN_GRACE the time handlers get after SIGTERM.
+of running jobs, TRAPEZE_KINDS the kinds to run, TRAPEZE_POD_NAME the name, TRAPEZE_SHUTDOWN_GRACE the time handlers get after SIGTERM.
 The worker retries pods that it cannot reach. If a pod rejects the worker, the worker exits with code 1.`,
 		Example: `  trapeze worker --server http://127.0.0.1:8080
   TRAPEZE_TOKEN=… trapeze worker --server https://a.example.org,https://b.example.org

@@ -42,7 +42,7 @@ const clean = () => Object.fromEntries(Object.entries(process.env).filter(([key]
 export async function assist(name, pod, env) {
   const child = spawn(binary, ["worker", "--server", pod.url], {
     stdio: "ignore",
-    env: { ...clean(), TRAPEZE_TOKEN: people.worker.token, TRAPEZE_POD: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SHUTDOWN_GRACE: "1s", ...env },
+    env: { ...clean(), TRAPEZE_TOKEN: people.worker.token, TRAPEZE_POD_NAME: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SHUTDOWN_GRACE: "1s", ...env },
   });
   alive.add(child);
   const ended = once(child, "exit").finally(() => alive.delete(child));
@@ -64,7 +64,7 @@ export async function start(name, { env = {}, beside } = {}) {
     cwd: folder,
     stdio: ["ignore", "pipe", "pipe"],
     env: {
-      ...clean(), PGBIN: process.env.PGBIN ?? "", TRAPEZE_HTTP_ADDR: "127.0.0.1:0", TRAPEZE_POD: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SLOTS: "6", TRAPEZE_MAX_ATTEMPTS: "1",
+      ...clean(), PGBIN: process.env.PGBIN ?? "", TRAPEZE_HTTP_ADDR: "127.0.0.1:0", TRAPEZE_POD_NAME: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SLOTS: "6", TRAPEZE_MAX_ATTEMPTS: "1",
       TRAPEZE_POLL_INTERVAL: "1s", TRAPEZE_SHUTDOWN_GRACE: "1s", TRAPEZE_AUTH: "token", TRAPEZE_TOKENS_FILE: tokens,
       ...(beside ? { DATABASE_URL: beside.database } : {}), ...env,
     },

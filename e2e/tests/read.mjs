@@ -141,7 +141,7 @@ scene("shortcuts move between pages and rows, a sheet lists them, and fields and
 const everywhere = ["", "pipelines", "jobs", "schedules", "lanes", "limits", "pods", "audit", "settings", "settings/roles"];
 
 scene("no button breaks its text, and only actions that destroy something are red", async ({ page, pod, undo }) => {
-  await pod.api("PUT", "/admin/workers/lanes/a-lane-with-a-long-name-indeed", { slots: 2, slots_per_pod: 1, stale_after_s: 60 }, "admin");
+  await pod.api("PUT", "/admin/workers/lanes/a-lane-with-a-long-name-indeed", { slots: 2, slots_per_pod: 1, inactivity_timeout_s: 60 }, "admin");
   undo(() => pod.api("DELETE", "/admin/workers/lanes/a-lane-with-a-long-name-indeed", undefined, "admin"));
   await pod.api("PUT", "/admin/workers/schedules/layout", { expression: "0 8 1 * *", kind: "demo.echo" }, "admin");
   undo(() => pod.api("DELETE", "/admin/workers/schedules/layout", undefined, "admin"));

@@ -101,7 +101,7 @@ func TestGuideCode(t *testing.T) {
 	is.NoErr(placeOrder(t.Context(), pool, h.Runner(), 7))
 	is.True(placeOrder(t.Context(), pool, h.Runner(), 7) != nil) // the order already exists, so no second job is submitted
 	file := h.Enqueue(Load{File: "a", Pages: 3})
-	h.DieAt(runnertest.InFlush, "bill")
+	h.DieAt(runnertest.DuringCommit, "bill")
 	h.RunUntilIdle()
 	h.RequireState(file, runner.StateSucceeded)
 	h.RequireState(h.RequireEnqueued(Send{Order: 7}).ID, runner.StateSucceeded)

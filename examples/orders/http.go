@@ -47,7 +47,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 	e.DELETE("/orders/:id", func(c echo.Context) error { // cancelling undoes the completed steps
 		o, err := s.order(c)
 		if err == nil {
-			_, err = r.Admin().AbortPipeline(c.Request().Context(), o.Pipeline, "customer")
+			_, err = r.Admin().CancelPipeline(c.Request().Context(), o.Pipeline, "customer")
 		}
 		return answer(c, err)
 	})

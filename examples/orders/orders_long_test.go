@@ -14,7 +14,7 @@ import (
 )
 
 // deaths lists the points at which pods die.
-var deaths = []runnertest.Point{runnertest.AfterClaim, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish}
+var deaths = []runnertest.Point{runnertest.AfterClaim, runnertest.BeforeFinish, runnertest.DuringCommit, runnertest.AfterFinish}
 
 // A compensation survives more crashes than other jobs, because its kind is registered with a higher crash limit.
 func TestCompensationWithHigherCrashLimit(t *testing.T) {

@@ -164,11 +164,11 @@ func TestProgramOptionsWithoutVariables(t *testing.T) {
 			t.Setenv("DATABASE_URL", pgtest.EmptyURL(t))
 			t.Setenv("TRAPEZE_HTTP_ADDR", "127.0.0.1:0")
 			t.Setenv("TRAPEZE_LOG", "error")
-			t.Setenv("TRAPEZE_POD", "pod")
+			t.Setenv("TRAPEZE_POD_NAME", "pod")
 			t.Setenv("TRAPEZE_RUNNER", strconv.FormatBool(where == "pod"))
 			url := start(t, "serve")["http"].(string)
 			if where == "worker" {
-				t.Setenv("TRAPEZE_POD", "worker")
+				t.Setenv("TRAPEZE_POD_NAME", "worker")
 				start(t, "worker", "--server", url)
 			}
 			is.Equal(app.Run(t.Context(), app.Command(o), []string{"enqueue", "greet", "--server", url}), 0)

@@ -43,7 +43,7 @@ class Worker:
             self.now.clear()
             try:
                 out = self.pod.Heartbeat(pb.HeartbeatRequest(worker_id=self.id, running=self.listed()), metadata=self.who, timeout=5)
-                self.every = out.heartbeat_every.ToMilliseconds() / 1000
+                self.every = out.heartbeat_interval.ToMilliseconds() / 1000
             except grpc.RpcError as err:
                 print("heartbeat:", err.code(), file=sys.stderr)
 

@@ -235,7 +235,7 @@ func (d *connection) server(ctx context.Context) {
 // notify checks that a notification arrives over the type of connection that pods use.
 func (d *connection) notify(ctx context.Context) {
 	if d.config.Options.DirectURL == "off" {
-		d.find("notify", doctor.Healthy, "disabled by TRAPEZE_DATABASE_DIRECT_URL: pods only poll, every "+d.config.Options.PollEvery.String(), "")
+		d.find("notify", doctor.Healthy, "disabled by TRAPEZE_DATABASE_DIRECT_URL: pods only poll, every "+d.config.Options.PollInterval.String(), "")
 		return
 	}
 	took, err := d.echo(ctx)

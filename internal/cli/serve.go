@@ -226,7 +226,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			}
 		case <-again:
 			again = nil
-			r.HandBackNow()
+			r.StopNow()
 		case err := <-served: // the HTTP server stops first only after an error
 			s.log.Error("http server ended", telemetry.Err, err)
 			stop()

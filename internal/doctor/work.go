@@ -106,7 +106,7 @@ func (e *examination) leases(ctx context.Context) error {
 			continue
 		}
 		e.find("pods", Warning, fmt.Sprintf("%s (%s) was declared dead %s before its lease expired", p.Name, p.Boot, text.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
-			"set the same TRAPEZE_LEASE on all pods, since a pod treats a lease longer than twice its own as expired; or the database's clock was set back")
+			"set the same TRAPEZE_LEASE_DURATION on all pods, since a pod treats a lease longer than twice its own as expired; or the database's clock was set back")
 		break // one finding is enough
 	}
 	return nil

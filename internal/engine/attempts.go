@@ -65,8 +65,8 @@ func Judge(err, cause error, attempts Attempts) Failure {
 		f.Reason = job.ReasonCancelled
 	case errors.Is(cause, job.ErrTimeout):
 		f.Reason = job.ReasonTimeout
-	case errors.Is(cause, job.ErrStale):
-		f.Reason, f.Err = job.ReasonStale, because(cause, err)
+	case errors.Is(cause, job.ErrInactive):
+		f.Reason, f.Err = job.ReasonInactive, because(cause, err)
 	case errors.Is(cause, job.ErrDeadline):
 		f.Reason, f.Err = job.ReasonDeadline, job.Permanent(because(cause, err))
 	case errors.Is(err, job.ErrInvalidArgs):
@@ -120,8 +120,8 @@ func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	switch reason {
 	case job.ReasonTimeout:
 		return job.ClassTimeout, own
-	case job.ReasonStale:
-		return job.ClassStale, own
+	case job.ReasonInactive:
+		return job.ClassInactive, own
 	case job.ReasonDeadline:
 		return job.ClassDeadline, own
 	case job.ReasonInvalidArgs:

@@ -137,7 +137,7 @@ func (l *claimTx) try(ctx context.Context, run *Run, pool *pgxpool.Pool, do func
 			return false, context.Cause(ctx)
 		}
 	}
-	tx, err := store.Hold(ctx, l.Store, pool, run.Lease, l.Opts.LeaseFor, end.committed != nil)
+	tx, err := store.Hold(ctx, l.Store, pool, run.Lease, l.Opts.LeaseDuration, end.committed != nil)
 	if err != nil {
 		release()
 		return false, err

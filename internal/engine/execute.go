@@ -52,7 +52,7 @@ func (x *executor) NewRun(c *store.Claimed, podID string) *Run {
 	switch {
 	case x.Lease.ID() != podID:
 		run.lose(job.ErrLeaseLost)
-	case !x.Lease.Trusted() && !k.KeepRunning:
+	case !x.Lease.Trusted() && !k.ContinueWithoutDatabase:
 		run.cancel(job.ErrLeaseLost)
 	}
 	return run

@@ -136,7 +136,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	}
 	err = routine.Call(func() (err error) { // an argument's type may panic while it is being encoded
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
-			PodID: group[0].run.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
+			PodID: group[0].run.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseDuration,
 			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },
 			Sending: func() error { return failpoint.Hit(failpoint.InTxCommit) },
 		})

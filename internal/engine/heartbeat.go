@@ -20,7 +20,7 @@ const beatAgain = 500 * time.Millisecond
 // beat renews the pod's lease until ctx ends. It retries a failed heartbeat early, because the first connections after a failover may still
 // lead to the former primary.
 func (e *Engine) beat(ctx context.Context) {
-	ticker := time.NewTicker(e.Opts.HeartbeatEvery)
+	ticker := time.NewTicker(e.Opts.HeartbeatInterval)
 	defer ticker.Stop()
 	var again <-chan time.Time
 	for {
@@ -35,7 +35,7 @@ func (e *Engine) beat(ctx context.Context) {
 		}
 		again = nil
 		if !e.BeatOnce(ctx, inTurn) {
-			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
+			again = time.After(min(beatAgain, e.Opts.HeartbeatInterval))
 		}
 		// This heartbeat was ahead of schedule. Frequent requests must not overload the database.
 		if !inTurn && !routine.Sleep(ctx, fleet.Interval) {
@@ -66,7 +66,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	// After the timeout, a new heartbeat on a fresh connection is more likely to get a response than the current one.
 	lingering, release := routine.Linger(ctx, time.Second) // a stopping engine waits only for a short time
 	defer release()
-	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
+	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatInterval, e.Opts.LeaseDuration/3))
 	defer cancel()
 	podID := e.PodID()
 	b, err := e.Member.Heartbeat(asking, podID)
@@ -103,7 +103,7 @@ func (e *Engine) apply(b store.Beat) {
 		e.Wake()
 	}
 	if e.Lanes.ApplyStale(b.Lanes) {
-		e.Runs.Each(func(run *Run) { run.watchdog.Limit(e.staleAfter(run)) })
+		e.Runs.Each(func(run *Run) { run.watchdog.Limit(e.inactivityTimeout(run)) })
 	}
 	e.Member.Apply(b)
 	for _, c := range b.Cancels {
@@ -128,7 +128,7 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 		if open && left <= 0 {
 			e.Log.WarnContext(ctx, "lease no longer trusted: handlers are cancelled", telemetry.Pod, e.Opts.Name)
 			e.Runs.Each(func(run *Run) {
-				if !run.handler.KeepRunning && !run.Settled.Load() {
+				if !run.handler.ContinueWithoutDatabase && !run.Settled.Load() {
 					run.cancel(job.ErrLeaseLost)
 				}
 			})

@@ -30,20 +30,20 @@ type Assignment struct {
 // RemoteKind is a kind that a remote worker runs. Where a field is nil or 0, the pod's value applies. RemoteKind is stored as JSON in the
 // worker's row, so that pods other than the one serving the worker's stream can settle its jobs.
 type RemoteKind struct {
-	Name        string         `json:"name"`
-	Timeout     *time.Duration `json:"timeout,omitempty"`
-	MaxAttempts int            `json:"max_attempts,omitempty"`
-	MaxCrashes  int            `json:"max_crashes,omitempty"`
-	Backoff     *job.Backoff   `json:"backoff,omitempty"`
-	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
-	KeepRunning bool           `json:"-"` // whether handlers keep running while no pod responds; used by the worker only
+	Name                    string         `json:"name"`
+	Timeout                 *time.Duration `json:"timeout,omitempty"`
+	MaxAttempts             int            `json:"max_attempts,omitempty"`
+	MaxCrashes              int            `json:"max_crashes,omitempty"`
+	Backoff                 *job.Backoff   `json:"backoff,omitempty"`
+	InactivityTimeout       *time.Duration `json:"inactivity_timeout,omitempty"`
+	ContinueWithoutDatabase bool           `json:"-"` // whether handlers keep running while no pod responds; used by the worker only
 }
 
 // RemoteKinds returns the kinds that have a handler in e, which a remote worker sends to its pod.
 func RemoteKinds(e *Engine) (list []RemoteKind) {
 	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
 		k := e.Kinds[name]
-		kind := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
+		kind := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, InactivityTimeout: k.InactivityTimeout, ContinueWithoutDatabase: k.ContinueWithoutDatabase}
 		if k.Timeout > 0 {
 			kind.Timeout = &k.Timeout
 		}

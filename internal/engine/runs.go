@@ -48,21 +48,21 @@ type Run struct {
 
 // Handler is a registered handler. Its types are erased on registration, so that running a job needs no reflection.
 type Handler struct {
-	Name        string
-	Timeout     time.Duration
-	MaxAttempts int           // 0 means the default
-	MaxCrashes  int           // 0 means the default
-	PerKey      int           // number of jobs that may run for each key; 0 means no limit
-	StartWithin time.Duration // time within which a job must start after it is due; 0 means no limit
-	Backoff     job.Backoff
-	StaleAfter  *time.Duration // 0 means no limit; nil means the lane's setting or, if it has none, the pod's
-	KeepRunning bool
-	Elsewhere   bool // Run stands in for a handler in another process
-	InDatabase  bool
-	OnFailure   []work.Step // failure steps for jobs that do not specify any
-	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
-	RunSeconds  func(seconds float64) // records the duration of a run
-	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
+	Name                    string
+	Timeout                 time.Duration
+	MaxAttempts             int           // 0 means the default
+	MaxCrashes              int           // 0 means the default
+	PerKey                  int           // number of jobs that may run for each key; 0 means no limit
+	StartWithin             time.Duration // time within which a job must start after it is due; 0 means no limit
+	Backoff                 job.Backoff
+	InactivityTimeout       *time.Duration // 0 means no limit; nil means the lane's setting or, if it has none, the pod's
+	ContinueWithoutDatabase bool
+	Elsewhere               bool // Run stands in for a handler in another process
+	RequiresDatabase        bool
+	OnFailure               []work.Step // failure steps for jobs that do not specify any
+	Run                     func(ctx context.Context, j *work.Job) (*work.Outcome, error)
+	RunSeconds              func(seconds float64) // records the duration of a run
+	Ends                    *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
 // stepPriority is the priority that an operator sets for a run's next steps. It is fixed once the run has begun to build its next steps,

@@ -56,9 +56,9 @@ func (s *shared) mayClaimAhead(kind string) bool {
 	if !s.Opts.ClaimAhead {
 		return false
 	}
-	k, stale := s.Kinds[kind], s.Opts.StaleAfter
-	if k.StaleAfter != nil {
-		stale = *k.StaleAfter
+	k, stale := s.Kinds[kind], s.Opts.InactivityTimeout
+	if k.InactivityTimeout != nil {
+		stale = *k.InactivityTimeout
 	}
 	return cmp.Or(k.MaxCrashes, s.Opts.MaxCrashes) != 1 && // with a limit of one, every crash must be counted
 		(k.Timeout <= 0 || k.Timeout >= shortestLimit) && (stale <= 0 || stale >= shortestLimit)
@@ -102,9 +102,9 @@ func (s *shared) Limits() json.RawMessage {
 	for _, name := range s.HandledKinds {
 		k := s.Kinds[name]
 		kindLimits := job.KindLimits{Timeout: job.Seconds(k.Timeout), MaxAttempts: cmp.Or(k.MaxAttempts, s.Opts.MaxAttempts), MaxCrashes: cmp.Or(k.MaxCrashes, s.Opts.MaxCrashes)}
-		if k.StaleAfter != nil {
-			after := job.Seconds(*k.StaleAfter)
-			kindLimits.StaleAfter = &after
+		if k.InactivityTimeout != nil {
+			after := job.Seconds(*k.InactivityTimeout)
+			kindLimits.InactivityTimeout = &after
 		}
 		limits[name] = kindLimits
 	}

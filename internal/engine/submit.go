@@ -316,7 +316,7 @@ func (sub *submitter) untilSubmitted(ctx context.Context, podID string, jobs []*
 		known := func(err error) bool { return store.Refused(err) || sub.Commands.IDTaken(err) || store.Class(err) == "" }
 		if !errors.Is(err, store.ErrHeld) { // further statements would also wait for the caller's connection
 			// Finding out the outcome is worth some extra time, even if the caller's deadline has passed.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseDuration)
 			defer cancel()
 			err = sub.untilKnown(ctx, err, func(ctx context.Context) (bool, error) {
 				places, err := sub.Commands.Submitted(ctx, podID, jobs)

@@ -9,15 +9,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// staleAfter returns how long a run's handler may go without a sign of life, or 0 if there is no limit.
-func (i *shared) staleAfter(run *Run) time.Duration {
-	if run.handler.StaleAfter != nil {
-		return *run.handler.StaleAfter
+// inactivityTimeout returns how long a run's handler may go without a sign of life, or 0 if there is no limit.
+func (i *shared) inactivityTimeout(run *Run) time.Duration {
+	if run.handler.InactivityTimeout != nil {
+		return *run.handler.InactivityTimeout
 	}
-	if after, set := i.Lanes.StaleAfter(run.Claimed.Lane); set {
+	if after, set := i.Lanes.InactivityTimeout(run.Claimed.Lane); set {
 		return after
 	}
-	return i.Opts.StaleAfter
+	return i.Opts.InactivityTimeout
 }
 
 // watchCancelled calls watchStuck, once, if the handler is running and its context has ended. The executor calls it both when the handler
@@ -55,9 +55,9 @@ func stacks() string {
 
 // startWatchdog starts to monitor the run for signs of life if a limit applies.
 func (x *executor) startWatchdog(run *Run) {
-	after := x.staleAfter(run)
+	after := x.inactivityTimeout(run)
 	run.watchdog.Start(run.cancel, after)
-	if now := x.staleAfter(run); now != after { // the lane's limit may have changed before the watchdog started
+	if now := x.inactivityTimeout(run); now != after { // the lane's limit may have changed before the watchdog started
 		run.watchdog.Limit(now)
 	}
 }

@@ -16,7 +16,7 @@ type Runner struct {
 	Schema string `envconfig:"TRAPEZE_SCHEMA"`
 
 	// The display name of the pod. Defaults to the host name.
-	Pod string `envconfig:"TRAPEZE_POD"`
+	Pod string `envconfig:"TRAPEZE_POD_NAME"`
 	// If `false`, the pod submits jobs and recovers the jobs of dead pods, but runs none.
 	Runner bool `envconfig:"TRAPEZE_RUNNER"`
 	// The number of jobs that the pod runs at the same time, across all lanes.
@@ -32,9 +32,9 @@ type Runner struct {
 	// How often the safety net polls for jobs, ± 10 %. At least 1 s, or 100 ms with the demo kinds.
 	PollInterval time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
 	// How long after its last heartbeat a pod is considered dead and its jobs are recovered. Must be the same on all pods.
-	Lease time.Duration `envconfig:"TRAPEZE_LEASE"`
+	Lease time.Duration `envconfig:"TRAPEZE_LEASE_DURATION"`
 	// How often a pod renews its lease. At most a third of the lease.
-	Heartbeat time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
+	Heartbeat time.Duration `envconfig:"TRAPEZE_HEARTBEAT_INTERVAL"`
 	// How long handlers can continue after SIGTERM before their contexts are cancelled.
 	ShutdownGrace time.Duration `envconfig:"TRAPEZE_SHUTDOWN_GRACE"`
 	// The shortest allowed interval of a schedule.
@@ -48,7 +48,7 @@ type Runner struct {
 	Timeout time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
 	// The longest time that a handler can run without activity, such as progress or an event, if its kind sets none. The attempt then ends
 	// and counts as failed. 0 means no limit.
-	StaleAfter time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
+	InactivityTimeout time.Duration `envconfig:"TRAPEZE_INACTIVITY_TIMEOUT"`
 	// The longest time from when a job is due until it ends, in lanes that set none. A job that takes longer fails. 0 means no limit. Must
 	// be the same on all pods.
 	MaxAge time.Duration `envconfig:"TRAPEZE_MAX_AGE"`

@@ -53,10 +53,10 @@ type Options struct {
 	Slots                              int
 	Disabled                           bool
 	ClaimAhead                         bool
-	PollEvery                          time.Duration
-	LeaseFor, HeartbeatEvery           time.Duration
+	PollInterval                       time.Duration
+	LeaseDuration, HeartbeatInterval   time.Duration
 	ShutdownGrace, StuckAfter          time.Duration
-	Timeout, StaleAfter                time.Duration
+	Timeout, InactivityTimeout         time.Duration
 	MaxAttempts, MaxCrashes, MaxFanOut int
 	DirectURL                          string
 }

@@ -143,7 +143,7 @@ func (m *Maintenance) moveLanes(ctx context.Context) (moved int, err error) {
 	errs := []error{err}
 	for _, lane := range lanes {
 		for began := time.Now(); ; {
-			at, err := admin.MoveOn(ctx, m.o.Store, lane, "system")
+			at, err := admin.ContinueLaneMove(ctx, m.o.Store, lane, "system")
 			if errs = append(errs, err); err != nil {
 				break
 			}

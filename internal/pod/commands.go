@@ -95,7 +95,7 @@ func (p *Pod) AwaitAnswer(ctx context.Context, request admin.Asked) (answer admi
 		if answer, err = admin.ReadAnswer(ctx, p.Commands, request.ID); err != nil || answer.At != nil || !answer.Held {
 			return answer, p.DBError(err)
 		}
-		if time.Since(began) > max(answerWithin, 2*p.Opts.HeartbeatEvery) {
+		if time.Since(began) > max(answerWithin, 2*p.Opts.HeartbeatInterval) {
 			return answer, job.ErrNoAnswer
 		}
 		if !routine.Sleep(ctx, answerPollInterval) {

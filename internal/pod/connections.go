@@ -52,7 +52,7 @@ type stores struct {
 // newStores returns a pod's stores, without connecting to the database.
 func newStores(ctx context.Context, pool *pgxpool.Pool, o Options) (s stores, err error) {
 	shared, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, TraceQueries: o.TraceQueries,
-		Connections: sharedConnections, UsedEvery: max(o.PollEvery, o.HeartbeatEvery), PodConnections: Connections})
+		Connections: sharedConnections, UsedEvery: max(o.PollInterval, o.HeartbeatInterval), PodConnections: Connections})
 	if err != nil {
 		return s, err
 	}

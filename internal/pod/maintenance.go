@@ -18,7 +18,7 @@ import (
 // newMaintenance returns a Maintenance with this pod's options.
 func newMaintenance(p *Pod) *maintenance.Maintenance {
 	o := maintenance.Options{
-		Store: p.Slow, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,
+		Store: p.Slow, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollInterval, Trusted: p.Lease.Trusted,
 		RetainSucceeded: p.opts.RetainSucceeded, RetainFailed: p.opts.RetainFailed, RetainCancelled: p.opts.RetainCancelled,
 		RetainEvents: p.opts.RetainEvents, ApprovalTTL: p.opts.ApprovalTTL, MaxAge: p.opts.MaxAge,
 		Ended: p.Ends.ReportAll, LinesChanged: p.LinesChanged, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
@@ -89,9 +89,9 @@ func (p *Pod) checkInDatabase(ctx context.Context, s *store.Store, findings []do
 	lanes, err := view.Lanes(ctx, s)
 	for _, l := range lanes {
 		for _, kind := range p.HandledKinds {
-			if lane, _ := p.Lanes.Lookup(kind, ""); l.Engine != job.EnginePostgreSQL && lane == l.Name && p.Kinds[kind].InDatabase {
+			if lane, _ := p.Lanes.Lookup(kind, ""); l.Engine != job.EnginePostgreSQL && lane == l.Name && p.Kinds[kind].RequiresDatabase {
 				findings = append(findings, doctor.Finding{Check: l.Engine, Status: doctor.Warning,
-					Says: fmt.Sprintf("jobs of kind %s fail in lane %s, because its handler is registered with InDatabase", kind, lane),
+					Says: fmt.Sprintf("jobs of kind %s fail in lane %s, because its handler is registered with RequiresDatabase", kind, lane),
 					Do:   "move the kind to a lane with the engine postgres"})
 			}
 		}

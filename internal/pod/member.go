@@ -21,7 +21,7 @@ func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
 func (m podMember) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
 	sent := time.Now()
-	b, err := m.p.Heartbeats.Heartbeat(ctx, podID, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+	b, err := m.p.Heartbeats.Heartbeat(ctx, podID, m.p.opts.LeaseDuration, m.p.Closing.Load(), m.p.scheduledKinds()...)
 	if err == nil {
 		m.p.watchClock(ctx, sent, b.Now)
 	}
@@ -89,7 +89,7 @@ func (m podMember) ClaimsCompared(ctx context.Context) {
 	m.p.known.report(ctx, m.p.Engine)
 }
 
-func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
+func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollInterval, m.p.Wake }
 
 // errClosedAtOnce means that another pod closed this pod's row before the first heartbeat, which can happen if the process was frozen or
 // starved.
@@ -99,7 +99,7 @@ var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
 	info := store.PodInfo{PodID: p.PodID(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.laneEngines.names(), Before: p.Lease.PreviousID()}
-	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
+	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseDuration); err != nil {
 		return err
 	}
 	b, err := podMember{p}.Heartbeat(ctx, info.PodID)

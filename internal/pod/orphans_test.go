@@ -69,7 +69,7 @@ func newPod(t *testing.T) *Pod {
 	t.Helper()
 	p, err := New(pgtest.Pool(t), Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: time.Minute, MinScheduleInterval: time.Second,
 		RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
-		Options: identity.Options{Name: "pod", Slots: 4, PollEvery: time.Second, HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
+		Options: identity.Options{Name: "pod", Slots: 4, PollInterval: time.Second, HeartbeatInterval: 200 * time.Millisecond, LeaseDuration: 6 * time.Second,
 			ShutdownGrace: time.Second, StuckAfter: time.Second, MaxAttempts: 1, MaxCrashes: 3, MaxFanOut: 10}})
 	if err != nil {
 		t.Fatal(err)

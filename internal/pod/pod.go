@@ -101,7 +101,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(contextHandler{o.Logger.Handler()}), telemetry.New()
-	shared := identity.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseFor/4, log, metrics, o.TracerProvider, telemetry.Hooks{End: o.OnEnd, Retry: o.OnRetry})
+	shared := identity.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseDuration/4, log, metrics, o.TracerProvider, telemetry.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),

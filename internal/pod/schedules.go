@@ -23,7 +23,7 @@ import (
 func newSubmitter(p *Pod) *scheduler.Submitter {
 	return scheduler.NewSubmitter(scheduler.SubmitterOptions{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
-		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
+		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatInterval),
 		Kinds: p.scheduledKinds, PodID: p.bootIfRegistered, Prepare: p.prepareScheduled,
 		Wake: p.WakeDue, WakePeers: p.WakePeers, Count: p.DBError,
 	})

@@ -39,8 +39,8 @@ func New(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string
 	if o.ShutdownGrace == 0 {
 		o.ShutdownGrace = 5 * time.Second
 	}
-	if o.HeartbeatEvery == 0 {
-		o.HeartbeatEvery = 200 * time.Millisecond
+	if o.HeartbeatInterval == 0 {
+		o.HeartbeatInterval = 200 * time.Millisecond
 	}
 	r, err := runner.New(pool, o)
 	if err != nil {

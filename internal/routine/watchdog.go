@@ -25,7 +25,7 @@ type Watchdog struct {
 var processStart = time.Now()
 
 // Start starts monitoring. Once there has been no activity for the given time, the watchdog cancels the handler's context with
-// [job.ErrStale].
+// [job.ErrInactive].
 func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 	w.cancel = cancel
 	w.Touch()
@@ -66,7 +66,7 @@ func (w *Watchdog) check() {
 	case w.over || w.after <= 0:
 	case idle >= w.after:
 		w.over = true
-		w.cancel(job.ErrStale)
+		w.cancel(job.ErrInactive)
 	default:
 		w.timer.Reset(w.after - idle)
 	}

@@ -317,8 +317,8 @@ func (l *Lanes) LostOne(lately time.Duration) bool {
 func (l *Lanes) ApplyStale(reported []store.Lane) (changed bool) {
 	now := map[string]time.Duration{}
 	for _, lane := range reported {
-		if lane.StaleAfterS != nil {
-			now[lane.Name] = time.Duration(*lane.StaleAfterS) * time.Second
+		if lane.InactivityTimeoutS != nil {
+			now[lane.Name] = time.Duration(*lane.InactivityTimeoutS) * time.Second
 		}
 	}
 	before := map[string]time.Duration{}
@@ -332,9 +332,9 @@ func (l *Lanes) ApplyStale(reported []store.Lane) (changed bool) {
 	return true
 }
 
-// StaleAfter returns how long a run in the lane may go without a sign of life before it counts as stale. The set result is false if the
+// InactivityTimeout returns how long a run in the lane may go without a sign of life before it counts as stale. The set result is false if the
 // lane sets no limit.
-func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
+func (l *Lanes) InactivityTimeout(name string) (after time.Duration, set bool) {
 	if lanes := l.stale.Load(); lanes != nil {
 		after, set = (*lanes)[name]
 	}

@@ -64,7 +64,7 @@ type Lane struct {
 	Template    string `json:"template"` // from which it was made; empty if it was not
 	Idle        bool   `json:"idle"`     // may be deleted soon: jobs that are submitted to it are parked as due
 
-	StaleAfterS *int `json:"stale_after_s"` // nil means the pod's setting; 0 for no limit
+	InactivityTimeoutS *int `json:"inactivity_timeout_s"` // nil means the pod's setting; 0 for no limit
 }
 
 // LaneKind is a row of lane_kinds, which contains the default lane of a kind.
@@ -145,7 +145,7 @@ const (
 			'free', nullif(greatest(n.slots - n.granted, 0), 0), 'held', case when n.granted > 0 and n.slots is not null then (
 				select nullif(g.slots, 0) from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod) end,
 			'over', nullif(n.granted > n.slots, false), 'enabled', nullif(n.enabled, false), 'drained', nullif(n.drained or n.engine <> 'postgres' or n.next_engine is not null, false),
-			'stale_after_s', n.stale_after_s, 'template', n.template, 'idle', nullif(n.idle_since is not null, false),
+			'inactivity_timeout_s', n.inactivity_timeout_s, 'template', n.template, 'idle', nullif(n.idle_since is not null, false),
 			'rated', nullif(exists (select from trapeze.limits x where x.scope = 'lane' and x.name = n.name and x.key = '' and (x.rate > 0 or x.held_until > now())), false)
 			)) order by n.name)
 		from trapeze.lanes n where n.name not like '%*'), '[]')::text,

@@ -4,7 +4,7 @@ import "strings"
 
 // LaneSettings lists the settings that a lane takes from its template, each with the given prefix, such as "n.".
 func LaneSettings(of string) string {
-	return of + strings.Join([]string{"slots", "slots_per_pod", "enabled", "requires_approval", "max_age_s", "start_within_s", "stale_after_s", "four_eyes"}, ", "+of)
+	return of + strings.Join([]string{"slots", "slots_per_pod", "enabled", "requires_approval", "max_age_s", "start_within_s", "inactivity_timeout_s", "four_eyes"}, ", "+of)
 }
 
 // LimitValues lists the values that a lane's limit takes from its template's, each with the given prefix.

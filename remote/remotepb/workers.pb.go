@@ -325,9 +325,9 @@ type Kind struct {
 	// The delay before the next attempt.
 	Backoff *Backoff `protobuf:"bytes,5,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	// How long a handler can run without showing activity. If it is not set, the lane's limit applies. 0 means no limit.
-	StaleAfter    *durationpb.Duration `protobuf:"bytes,6,opt,name=stale_after,json=staleAfter,proto3" json:"stale_after,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	InactivityTimeout *durationpb.Duration `protobuf:"bytes,6,opt,name=inactivity_timeout,json=inactivityTimeout,proto3" json:"inactivity_timeout,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Kind) Reset() {
@@ -395,9 +395,9 @@ func (x *Kind) GetBackoff() *Backoff {
 	return nil
 }
 
-func (x *Kind) GetStaleAfter() *durationpb.Duration {
+func (x *Kind) GetInactivityTimeout() *durationpb.Duration {
 	if x != nil {
-		return x.StaleAfter
+		return x.InactivityTimeout
 	}
 	return nil
 }
@@ -909,7 +909,7 @@ type HeartbeatResponse struct {
 	// The duration of the lease from now on.
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The interval at which to send Heartbeat.
-	HeartbeatEvery *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat_every,json=heartbeatEvery,proto3" json:"heartbeat_every,omitempty"`
+	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	// The name of the responding pod.
 	Pod           string `protobuf:"bytes,4,opt,name=pod,proto3" json:"pod,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -960,9 +960,9 @@ func (x *HeartbeatResponse) GetLease() *durationpb.Duration {
 	return nil
 }
 
-func (x *HeartbeatResponse) GetHeartbeatEvery() *durationpb.Duration {
+func (x *HeartbeatResponse) GetHeartbeatInterval() *durationpb.Duration {
 	if x != nil {
-		return x.HeartbeatEvery
+		return x.HeartbeatInterval
 	}
 	return nil
 }
@@ -2546,16 +2546,15 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x05kinds\x18\x06 \x03(\v2\x10.trapeze.v1.KindR\x05kinds\x12-\n" +
 	"\arunning\x18\a \x03(\v2\x13.trapeze.v1.RunningR\arunning\x12\x16\n" +
-	"\x06nudges\x18\b \x01(\bR\x06nudges\"\xfe\x01\n" +
+	"\x06nudges\x18\b \x01(\bR\x06nudges\"\x8c\x02\n" +
 	"\x04Kind\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12!\n" +
 	"\fmax_attempts\x18\x03 \x01(\x05R\vmaxAttempts\x12\x1f\n" +
 	"\vmax_crashes\x18\x04 \x01(\x05R\n" +
 	"maxCrashes\x12-\n" +
-	"\abackoff\x18\x05 \x01(\v2\x13.trapeze.v1.BackoffR\abackoff\x12:\n" +
-	"\vstale_after\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"staleAfter\"i\n" +
+	"\abackoff\x18\x05 \x01(\v2\x13.trapeze.v1.BackoffR\abackoff\x12H\n" +
+	"\x12inactivity_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x11inactivityTimeout\"i\n" +
 	"\aBackoff\x12/\n" +
 	"\x05first\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05first\x12-\n" +
 	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xf0\x05\n" +
@@ -2608,11 +2607,11 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12-\n" +
 	"\arunning\x18\x02 \x03(\v2\x13.trapeze.v1.RunningR\arunning\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x18\n" +
-	"\aleaving\x18\x04 \x01(\bR\aleaving\"\xce\x01\n" +
+	"\aleaving\x18\x04 \x01(\bR\aleaving\"\xd4\x01\n" +
 	"\x11HeartbeatResponse\x122\n" +
 	"\bverdicts\x18\x01 \x03(\v2\x16.trapeze.v1.JobVerdictR\bverdicts\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
-	"\x0fheartbeat_every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0eheartbeatEvery\x12\x10\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12H\n" +
+	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x10\n" +
 	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xe5\x03\n" +
 	"\n" +
 	"JobVerdict\x12\x15\n" +
@@ -2820,7 +2819,7 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	7,  // 1: trapeze.v1.StreamJobsRequest.running:type_name -> trapeze.v1.Running
 	30, // 2: trapeze.v1.Kind.timeout:type_name -> google.protobuf.Duration
 	5,  // 3: trapeze.v1.Kind.backoff:type_name -> trapeze.v1.Backoff
-	30, // 4: trapeze.v1.Kind.stale_after:type_name -> google.protobuf.Duration
+	30, // 4: trapeze.v1.Kind.inactivity_timeout:type_name -> google.protobuf.Duration
 	30, // 5: trapeze.v1.Backoff.first:type_name -> google.protobuf.Duration
 	30, // 6: trapeze.v1.Backoff.most:type_name -> google.protobuf.Duration
 	31, // 7: trapeze.v1.Assignment.deadline:type_name -> google.protobuf.Timestamp
@@ -2831,7 +2830,7 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	7,  // 12: trapeze.v1.HeartbeatRequest.running:type_name -> trapeze.v1.Running
 	11, // 13: trapeze.v1.HeartbeatResponse.verdicts:type_name -> trapeze.v1.JobVerdict
 	30, // 14: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	30, // 15: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
+	30, // 15: trapeze.v1.HeartbeatResponse.heartbeat_interval:type_name -> google.protobuf.Duration
 	0,  // 16: trapeze.v1.JobVerdict.verdict:type_name -> trapeze.v1.JobVerdict.Verdict
 	1,  // 17: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
 	13, // 18: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done

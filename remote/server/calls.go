@@ -38,7 +38,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 		return nil, callError(ctx, err)
 	}
 	lease, every := s.host.Times()
-	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.host.PodName()}
+	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatInterval: durationpb.New(every), Pod: s.host.PodName()}
 	for _, v := range verdicts {
 		out.Verdicts = append(out.Verdicts, verdict(v))
 	}
@@ -62,7 +62,7 @@ func cause(err error) remotepb.JobVerdict_Cause {
 	}
 	for is, m := range map[error]remotepb.JobVerdict_Cause{
 		job.ErrCancelled: remotepb.JobVerdict_CAUSE_CANCELLED, job.ErrStopped: remotepb.JobVerdict_CAUSE_STOPPED, job.ErrTimeout: remotepb.JobVerdict_CAUSE_TIMEOUT,
-		job.ErrStale: remotepb.JobVerdict_CAUSE_STALE, job.ErrDeadline: remotepb.JobVerdict_CAUSE_DEADLINE, job.ErrShutdown: remotepb.JobVerdict_CAUSE_SHUTDOWN,
+		job.ErrInactive: remotepb.JobVerdict_CAUSE_STALE, job.ErrDeadline: remotepb.JobVerdict_CAUSE_DEADLINE, job.ErrShutdown: remotepb.JobVerdict_CAUSE_SHUTDOWN,
 		job.ErrLeaseLost: remotepb.JobVerdict_CAUSE_LEASE_LOST,
 	} {
 		if errors.Is(err, is) {

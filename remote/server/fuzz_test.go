@@ -134,7 +134,7 @@ func FuzzWorkerReport(f *testing.F) {
 func FuzzWorkerKinds(f *testing.F) {
 	for _, m := range []*remotepb.StreamJobsRequest{
 		{}, {Topics: []string{"gpu.a", "gpu.a", ""}, Slots: 1}, {Topics: []string{"gpu.a", "secret"}}, {Topics: []string{"\x00\n"}, Slots: math.MinInt32},
-		{Kinds: []*remotepb.Kind{{Name: "gpu.a", Timeout: &durationpb.Duration{Seconds: math.MaxInt64}, MaxAttempts: -1, MaxCrashes: math.MaxInt32, StaleAfter: &durationpb.Duration{Seconds: -1}, Backoff: &remotepb.Backoff{First: durationpb.New(-1)}}, {}}},
+		{Kinds: []*remotepb.Kind{{Name: "gpu.a", Timeout: &durationpb.Duration{Seconds: math.MaxInt64}, MaxAttempts: -1, MaxCrashes: math.MaxInt32, InactivityTimeout: &durationpb.Duration{Seconds: -1}, Backoff: &remotepb.Backoff{First: durationpb.New(-1)}}, {}}},
 		{Kinds: []*remotepb.Kind{{Name: "secret"}}, Topics: []string{"gpu.b"}, Running: []*remotepb.Running{{JobId: -1, Token: []byte{0}}}},
 	} {
 		f.Add(wire(m))

@@ -181,9 +181,9 @@ func kind(k *remotepb.Kind) engine.RemoteKind {
 		timeout := k.GetTimeout().AsDuration()
 		kind.Timeout = &timeout
 	}
-	if k.StaleAfter != nil {
-		after := k.GetStaleAfter().AsDuration()
-		kind.StaleAfter = &after
+	if k.InactivityTimeout != nil {
+		after := k.GetInactivityTimeout().AsDuration()
+		kind.InactivityTimeout = &after
 	}
 	if b := k.GetBackoff(); b != nil {
 		kind.Backoff = &job.Backoff{Base: b.GetFirst().AsDuration(), Cap: b.GetMost().AsDuration()}

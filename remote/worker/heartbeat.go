@@ -69,7 +69,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	}
 	w.mu.Lock()
 	lease := out.Msg.GetLease().AsDuration()
-	w.every = max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
+	w.every = max(out.Msg.GetHeartbeatInterval().AsDuration(), 50*time.Millisecond)
 	received := false
 	if w.id == id { // otherwise the reply belongs to the worker's previous ID
 		w.trusted = sent.Add(lease - lease/10)
@@ -147,7 +147,7 @@ func cause(c remotepb.JobVerdict_Cause) error {
 	case remotepb.JobVerdict_CAUSE_TIMEOUT:
 		return job.ErrTimeout
 	case remotepb.JobVerdict_CAUSE_STALE:
-		return job.ErrStale
+		return job.ErrInactive
 	case remotepb.JobVerdict_CAUSE_DEADLINE:
 		return job.ErrDeadline
 	case remotepb.JobVerdict_CAUSE_SHUTDOWN:

@@ -117,8 +117,8 @@ func kind(k engine.RemoteKind) *remotepb.Kind {
 	if k.Timeout != nil {
 		m.Timeout = durationpb.New(*k.Timeout)
 	}
-	if k.StaleAfter != nil {
-		m.StaleAfter = durationpb.New(*k.StaleAfter)
+	if k.InactivityTimeout != nil {
+		m.InactivityTimeout = durationpb.New(*k.InactivityTimeout)
 	}
 	if k.Backoff != nil {
 		m.Backoff = &remotepb.Backoff{First: durationpb.New(k.Backoff.Base), Most: durationpb.New(k.Backoff.Cap)}

@@ -115,7 +115,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	}
 	w.keeps = map[string]bool{}
 	for _, k := range w.kinds {
-		w.keeps[k.Name] = k.KeepRunning
+		w.keeps[k.Name] = k.ContinueWithoutDatabase
 	}
 	if err := o.validate(w.keeps); err != nil {
 		return nil, err

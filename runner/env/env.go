@@ -34,7 +34,7 @@ type Config struct {
 // variable. Load ignores the variables of the API and of the commands.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.Runner]()
-	if !envvar.IsSet("TRAPEZE_HEARTBEAT") { // a short lease must not conflict with the default heartbeat interval
+	if !envvar.IsSet("TRAPEZE_HEARTBEAT_INTERVAL") { // a short lease must not conflict with the default heartbeat interval
 		v.Heartbeat = min(v.Heartbeat, v.Lease/3)
 	}
 	lanes, lanesErr := parseLanes(v.Lanes)
@@ -54,13 +54,13 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	wrong.That(invalid == nil, "TRAPEZE_SCHEMA: %v", invalid)
 	wrong.That(v.Slots >= 1 && v.Slots <= 10_000, "TRAPEZE_SLOTS=%d: want 1 to 10000", v.Slots)
 	wrong.That(v.PollInterval >= leastPoll, "TRAPEZE_POLL_INTERVAL=%s: want at least %s", v.PollInterval, leastPoll)
-	wrong.That(v.Heartbeat > 0, "TRAPEZE_HEARTBEAT=%s: want more than 0", v.Heartbeat)
-	wrong.That(v.Lease > 0 && v.Heartbeat <= v.Lease/3, "TRAPEZE_LEASE=%s: want at least three times TRAPEZE_HEARTBEAT (%s)", v.Lease, v.Heartbeat)
+	wrong.That(v.Heartbeat > 0, "TRAPEZE_HEARTBEAT_INTERVAL=%s: want more than 0", v.Heartbeat)
+	wrong.That(v.Lease > 0 && v.Heartbeat <= v.Lease/3, "TRAPEZE_LEASE_DURATION=%s: want at least three times TRAPEZE_HEARTBEAT_INTERVAL (%s)", v.Lease, v.Heartbeat)
 	wrong.That(v.ShutdownGrace >= 0, "TRAPEZE_SHUTDOWN_GRACE=%s: want 0 or more", v.ShutdownGrace)
 	wrong.That(v.MaxAttempts >= 1 && v.MaxAttempts <= math.MaxInt32, "TRAPEZE_MAX_ATTEMPTS=%d: want 1 to %d", v.MaxAttempts, math.MaxInt32)
 	wrong.That(v.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", v.MaxCrashes)
 	wrong.That(v.Timeout >= 0, "TRAPEZE_TIMEOUT=%s: want 0 (off) or more", v.Timeout)
-	wrong.That(v.StaleAfter >= 0, "TRAPEZE_STALE_AFTER=%s: want 0 (off) or more", v.StaleAfter)
+	wrong.That(v.InactivityTimeout >= 0, "TRAPEZE_INACTIVITY_TIMEOUT=%s: want 0 (off) or more", v.InactivityTimeout)
 	wrong.That(v.MinSchedule > 0, "TRAPEZE_MIN_SCHEDULE_INTERVAL=%s: want more than 0", v.MinSchedule)
 	wrong.That(v.MaxAge >= 0, "TRAPEZE_MAX_AGE=%s: want 0 (off) or more", v.MaxAge)
 	wrong.That(v.ApprovalTTL >= 0, "TRAPEZE_APPROVAL_TTL=%s: want 0 (off) or more", v.ApprovalTTL)
@@ -87,8 +87,8 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	const off = -1
 	return runner.Options{
-		Name: v.Pod, Schema: v.Schema, Slots: v.Slots, PollEvery: v.PollInterval, LeaseFor: v.Lease, HeartbeatEvery: v.Heartbeat,
-		ShutdownGrace: max(v.ShutdownGrace, 1), MaxAttempts: v.MaxAttempts, MaxCrashes: v.MaxCrashes, Timeout: v.Timeout, StaleAfter: v.StaleAfter,
+		Name: v.Pod, Schema: v.Schema, Slots: v.Slots, PollInterval: v.PollInterval, LeaseDuration: v.Lease, HeartbeatInterval: v.Heartbeat,
+		ShutdownGrace: max(v.ShutdownGrace, 1), MaxAttempts: v.MaxAttempts, MaxCrashes: v.MaxCrashes, Timeout: v.Timeout, InactivityTimeout: v.InactivityTimeout,
 		MaxAge: v.MaxAge, MinScheduleInterval: v.MinSchedule, ApprovalTTL: v.ApprovalTTL, FourEyes: v.FourEyes, Disabled: !v.Runner, NoClaimAhead: !v.ClaimAhead, Kinds: v.Kinds, Lanes: lanes,
 		DirectURL: v.DirectURL, RetainSucceeded: cmp.Or(v.KeepSucceeded, off), RetainFailed: cmp.Or(v.KeepFailed, off),
 		RetainCancelled: cmp.Or(v.KeepCancelled, off), RetainEvents: cmp.Or(v.KeepEvents, off),

@@ -35,9 +35,9 @@ func set(t *testing.T, values map[string]string) {
 func TestInvalidVariablesReportedTogether(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string][2]string{
-		"TRAPEZE_SLOTS": {"many", "a whole number"}, "TRAPEZE_LEASE": {"8", "a duration"}, "TRAPEZE_POLL_INTERVAL": {"10ms", "at least 1s"},
+		"TRAPEZE_SLOTS": {"many", "a whole number"}, "TRAPEZE_LEASE_DURATION": {"8", "a duration"}, "TRAPEZE_POLL_INTERVAL": {"10ms", "at least 1s"},
 		"TRAPEZE_SCHEMA": {"Robert'; --", "a-z"}, "TRAPEZE_LANES": {"a=x:b", "name=slots:kinds"}, "TRAPEZE_RETENTION_EVENTS": {"-1h", "0 (keep) or more"},
-		"TRAPEZE_MAX_AGE": {"-24h", "0 (off) or more"}, "TRAPEZE_APPROVAL_TTL": {"a day", "a duration"}, "TRAPEZE_STALE_AFTER": {"-1s", "0 (off)"},
+		"TRAPEZE_MAX_AGE": {"-24h", "0 (off) or more"}, "TRAPEZE_APPROVAL_TTL": {"a day", "a duration"}, "TRAPEZE_INACTIVITY_TIMEOUT": {"-1s", "0 (off)"},
 		"TRAPEZE_RUNNER": {"perhaps", "true or false"}, "TRAPEZE_MAX_CRASHES": {"0", "at least 1"}, "DATABASE_URL": {"postgres://h:x/y", "port"},
 		"TRAPEZE_DATABASE_DIRECT_URL": {"postgres://h:x/y", "port"}, "TRAPEZE_SLOT": {"4", "unknown variable"},
 	}
@@ -76,14 +76,14 @@ func TestEmptyEnvironment(t *testing.T) {
 	is.NoErr(err)
 	o := c.Options
 	is.Equal(c.DatabaseURL, "")
-	is.Equal(o.PollEvery, 10*time.Second)
-	is.Equal(o.LeaseFor, 8*time.Second)
-	is.Equal(o.HeartbeatEvery, 2*time.Second)
+	is.Equal(o.PollInterval, 10*time.Second)
+	is.Equal(o.LeaseDuration, 8*time.Second)
+	is.Equal(o.HeartbeatInterval, 2*time.Second)
 	is.Equal(o.ShutdownGrace, 20*time.Second)
 	is.Equal(o.RetainFailed, 168*time.Hour)
 	is.Equal(o.MaxAge, time.Duration(0)) // no limit
 	is.Equal(o.ApprovalTTL, time.Duration(0))
-	is.Equal(o.StaleAfter, time.Duration(0))
+	is.Equal(o.InactivityTimeout, time.Duration(0))
 	is.Equal(o.MaxAttempts, 5)
 	is.Equal(o.MaxCrashes, 3)
 	is.True(!o.Disabled && !o.NoClaimAhead)
@@ -156,20 +156,20 @@ func TestDefaultSlots(t *testing.T) {
 func TestValuesAtTheirLimits(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{
-		"TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_POLL_INTERVAL": "100ms", "TRAPEZE_LEASE": "1500ms", "TRAPEZE_KINDS": "a,b",
-		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0",
+		"TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_POLL_INTERVAL": "100ms", "TRAPEZE_LEASE_DURATION": "1500ms", "TRAPEZE_KINDS": "a,b",
+		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_INACTIVITY_TIMEOUT": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0",
 		"TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "0", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_LANES": "slow=2:a+b, other=",
 	})
 	c, err := env.Load()
 	is.NoErr(err)
 	o, two := c.Options, 2
-	is.Equal(o.PollEvery, 100*time.Millisecond) // the minimum, which is allowed with demo handlers
-	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
+	is.Equal(o.PollInterval, 100*time.Millisecond) // the minimum, which is allowed with demo handlers
+	is.Equal(o.HeartbeatInterval, 500*time.Millisecond)
 	is.Equal(o.Kinds, []string{"a", "b"})
 	is.True(o.RetainEvents < 0) // 0 keeps events forever; the runner's options use a negative value for that
 	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
-	is.Equal(o.StaleAfter, time.Duration(0))    // 0 turns it off, which is the default
-	is.True(o.ShutdownGrace < time.Millisecond) // 0 means no grace period, not the default
+	is.Equal(o.InactivityTimeout, time.Duration(0)) // 0 turns it off, which is the default
+	is.True(o.ShutdownGrace < time.Millisecond)     // 0 means no grace period, not the default
 	is.True(o.Disabled && o.NoClaimAhead)
 	is.True(reflect.DeepEqual(o.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
 }
@@ -178,10 +178,10 @@ func TestValuesAtTheirLimits(t *testing.T) {
 func TestEachVariableSetsItsOption(t *testing.T) {
 	is := is.New(t)
 	values := map[string]string{
-		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "false", "TRAPEZE_SLOTS": "77",
-		"TRAPEZE_KINDS": "a", "TRAPEZE_LANES": "slow=2", "TRAPEZE_POLL_INTERVAL": "77s", "TRAPEZE_LEASE": "77s", "TRAPEZE_HEARTBEAT": "1s",
+		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD_NAME": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "false", "TRAPEZE_SLOTS": "77",
+		"TRAPEZE_KINDS": "a", "TRAPEZE_LANES": "slow=2", "TRAPEZE_POLL_INTERVAL": "77s", "TRAPEZE_LEASE_DURATION": "77s", "TRAPEZE_HEARTBEAT_INTERVAL": "1s",
 		"TRAPEZE_SHUTDOWN_GRACE": "77s", "TRAPEZE_MIN_SCHEDULE_INTERVAL": "77s", "TRAPEZE_MAX_ATTEMPTS": "77", "TRAPEZE_MAX_CRASHES": "77",
-		"TRAPEZE_TIMEOUT": "77s", "TRAPEZE_STALE_AFTER": "77s", "TRAPEZE_MAX_AGE": "77s", "TRAPEZE_APPROVAL_TTL": "77s", "TRAPEZE_FOUR_EYES": "true", "TRAPEZE_RETENTION_SUCCEEDED": "77h",
+		"TRAPEZE_TIMEOUT": "77s", "TRAPEZE_INACTIVITY_TIMEOUT": "77s", "TRAPEZE_MAX_AGE": "77s", "TRAPEZE_APPROVAL_TTL": "77s", "TRAPEZE_FOUR_EYES": "true", "TRAPEZE_RETENTION_SUCCEEDED": "77h",
 		"TRAPEZE_RETENTION_FAILED": "77h", "TRAPEZE_RETENTION_CANCELLED": "77h", "TRAPEZE_RETENTION_EVENTS": "77h",
 	}
 	load := func(values map[string]string) reflect.Value {
@@ -230,7 +230,7 @@ func TestEnvironmentValuesBeyondRunnerLimits(t *testing.T) {
 
 func TestHostRunnerFromEnvironment(t *testing.T) {
 	is := is.New(t)
-	set(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t), "TRAPEZE_SCHEMA": "jobs_of_host", "TRAPEZE_POD": "web-1"})
+	set(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t), "TRAPEZE_SCHEMA": "jobs_of_host", "TRAPEZE_POD_NAME": "web-1"})
 	config, err := env.Load()
 	is.NoErr(err)
 	pool, err := config.Open(t.Context())

@@ -41,7 +41,7 @@ func TestHarnessScheduleAfterClockAdvance(t *testing.T) {
 	fired := h.RequireEnqueued(first{})
 	is.Equal(fired.Subject, "daily")
 	is.Equal(fired.Key, "tenant")
-	fires, err := h.Runner().Admin().ScheduleFires(t.Context(), "regular", time.Time{}, 10)
+	fires, err := h.Runner().Admin().ScheduleOccurrences(t.Context(), "regular", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 3)
 	zone, err := time.LoadLocation("Asia/Tokyo")

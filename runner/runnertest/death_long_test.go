@@ -82,7 +82,7 @@ func TestHandOffTakeoverWithoutWrites(t *testing.T) {
 
 func TestPodDeathDuringSnooze(t *testing.T) {
 	t.Parallel()
-	for at, want := range map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1} {
+	for at, want := range map[runnertest.Point]int{runnertest.DuringCommit: 2, runnertest.AfterFinish: 1} {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

@@ -18,7 +18,7 @@ import (
 )
 
 var points = []runnertest.Point{
-	runnertest.AfterClaim, runnertest.MidStep, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish,
+	runnertest.AfterClaim, runnertest.AfterFirstCommit, runnertest.BeforeFinish, runnertest.DuringCommit, runnertest.AfterFinish,
 }
 
 func TestHarnessChainTakeover(t *testing.T) {
@@ -86,8 +86,8 @@ func TestHarnessCheckpointAfterPodDeath(t *testing.T) {
 		})
 	})
 	id := h.Enqueue(step{})
-	h.DieAt(runnertest.MidStep)
-	h.DieAt(runnertest.MidStep)
+	h.DieAt(runnertest.AfterFirstCommit)
+	h.DieAt(runnertest.AfterFirstCommit)
 	h.RunUntilIdle()
 	is.Equal(h.Deaths(), 2)
 	is.Equal(found, []int{0, 1, 2}) // each run continues from the last checkpoint

@@ -25,5 +25,5 @@
 //
 // # Real time
 //
-// Handlers see real time. Handler timeouts ([runner.Timeout], [runner.StaleAfter]) are also measured in real time.
+// Handlers see real time. Handler timeouts ([runner.Timeout], [runner.InactivityTimeout]) are also measured in real time.
 package runnertest

@@ -51,8 +51,8 @@ func TestDocsOrderChargePodDeaths(t *testing.T) {
 	h := runnertest.New(t, pool, runner.Options{}, register)
 
 	id := h.Enqueue(Charge{Order: 7})
-	h.DieAt(runnertest.InFlush, "charge") // the pod dies while its commit is in flight
-	h.RunUntilIdle()                      // another pod takes over
+	h.DieAt(runnertest.DuringCommit, "charge") // the pod dies while its commit is in flight
+	h.RunUntilIdle()                           // another pod takes over
 
 	h.RequireState(id, runner.StateSucceeded)
 	var charged int

@@ -52,7 +52,7 @@ func TestHarnessDeathNotReached(t *testing.T) {
 	is := is.New(t)
 	said := failing(t, func(t testing.TB) {
 		h := runnertest.New(t, effects(t.(*double).TB.(*testing.T)), runner.Options{}, steps)
-		h.DieAt(runnertest.MidStep, "no such kind")
+		h.DieAt(runnertest.AfterFirstCommit, "no such kind")
 		h.Enqueue(last{})
 		h.RunUntilIdle()
 	})

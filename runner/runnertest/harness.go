@@ -44,22 +44,22 @@ type Harness struct {
 }
 
 // New returns a harness with its own tables in the pool's database. The pool must reach PostgreSQL without a transaction pooler. New calls
-// register once for each pod, to register the handlers. Some options have different defaults: LeaseFor is 30s, HeartbeatEvery 50ms,
-// PollEvery 100ms, and nothing is logged. The harness sets Schema, Name, DirectURL, BehindPooler, NoClaimAhead and TraceQueries itself.
+// register once for each pod, to register the handlers. Some options have different defaults: LeaseDuration is 30s, HeartbeatInterval 50ms,
+// PollInterval 100ms, and nothing is logged. The harness sets Schema, Name, DirectURL, BehindPooler, NoClaimAhead and TraceQueries itself.
 // Everything that it creates is removed when the test ends.
 func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.PollEvery == 0 {
-		o.PollEvery = 100 * time.Millisecond
+	if o.PollInterval == 0 {
+		o.PollInterval = 100 * time.Millisecond
 	}
-	if o.LeaseFor == 0 {
-		o.LeaseFor = 30 * time.Second // the test never waits for a lease to expire, and a long lease keeps pods alive on a slow machine
+	if o.LeaseDuration == 0 {
+		o.LeaseDuration = 30 * time.Second // the test never waits for a lease to expire, and a long lease keeps pods alive on a slow machine
 	}
-	if o.HeartbeatEvery == 0 {
-		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)
+	if o.HeartbeatInterval == 0 {
+		o.HeartbeatInterval = min(50*time.Millisecond, o.LeaseDuration/3)
 	}
 	o.Schema = "runnertest_" + strings.ToLower(rand.Text()[:16])
 	o.DirectURL, o.BehindPooler, o.NoClaimAhead = "", false, true // claiming ahead would distort crash counts
@@ -453,7 +453,7 @@ func (h *Harness) expire(ctx context.Context, p *pod) error {
 			return err
 		}
 		if open == 0 {
-			return h.advance(ctx, h.opts.LeaseFor)
+			return h.advance(ctx, h.opts.LeaseDuration)
 		}
 		select {
 		case <-tick.C:

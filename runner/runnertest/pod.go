@@ -90,7 +90,7 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 	defer over()
 	p.watch.called(j.ID(), j.Kind())
 	defer func() { // deferred, so that it runs after a panic too
-		p.pass(MidStep, j.Kind())
+		p.pass(AfterFirstCommit, j.Kind())
 		p.pass(BeforeFinish, j.Kind())
 		p.watch.returned(j.ID())
 		if p.isDead() {
@@ -155,7 +155,7 @@ func (p *pod) isDead() bool {
 
 // stop stops the pod without a grace period. close waits until it has stopped.
 func (p *pod) stop() {
-	p.runner.HandBackNow()
+	p.runner.StopNow()
 	p.quit()
 }
 
@@ -201,13 +201,13 @@ const (
 	// AfterClaim is the point at which the pod holds the job but has not called its handler. The pod acquired the job through a claim, or
 	// through the commit that ended the previous step.
 	AfterClaim Point = iota + 1
-	// MidStep is the point after the handler has committed data with Job.Tx or Job.Checkpoint, and before it returns. If a handler commits
+	// AfterFirstCommit is the point after the handler has committed data with Job.Tx or Job.Checkpoint, and before it returns. If a handler commits
 	// nothing, the database cannot distinguish the stages of the run, so the pod dies when the handler returns. See also [Harness.Die].
-	MidStep
+	AfterFirstCommit
 	// BeforeFinish is the point after the handler has returned and before its outcome is sent.
 	BeforeFinish
-	// InFlush is the point at which the statement or commit that ends the run has been sent but has not arrived. Several jobs may share it.
-	InFlush
+	// DuringCommit is the point at which the statement or commit that ends the run has been sent but has not arrived. Several jobs may share it.
+	DuringCommit
 	// AfterFinish is the point at which the job has finished or is waiting, and the pod no longer holds it. The pod may hold a next step
 	// that has not started.
 	AfterFinish
@@ -218,11 +218,11 @@ func (p Point) String() string {
 	switch p {
 	case AfterClaim:
 		return "after a claim"
-	case MidStep:
+	case AfterFirstCommit:
 		return "mid-step"
 	case BeforeFinish:
 		return "before a finish"
-	case InFlush:
+	case DuringCommit:
 		return "in a flush"
 	case AfterFinish:
 		return "after a finish"
@@ -416,7 +416,7 @@ func (w *watch) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBa
 // start reports the points that jobs reach before statements are sent.
 func (w *watch) start(ctx context.Context, s sent) context.Context {
 	for _, kind := range s.ends {
-		w.pod.pass(InFlush, kind)
+		w.pod.pass(DuringCommit, kind)
 	}
 	return context.WithValue(ctx, sentKey{}, s)
 }
@@ -428,7 +428,7 @@ func (w *watch) end(ctx context.Context, err error) {
 		return
 	}
 	for _, kind := range s.keeps {
-		w.pod.pass(MidStep, kind)
+		w.pod.pass(AfterFirstCommit, kind)
 	}
 	for _, kind := range s.ends {
 		w.pod.pass(AfterFinish, kind)

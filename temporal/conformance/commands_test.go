@@ -105,7 +105,7 @@ var commands = []testCase{
 		for range 3 {
 			receive(w, began)
 		}
-		_, err := w.r.Admin().AbortPipeline(w.Context(), id, "ana")
+		_, err := w.r.Admin().CancelPipeline(w.Context(), id, "ana")
 		w.NoErr(err)
 		for range 3 {
 			w.True(errors.Is(receive(w, causes), job.ErrCancelled))
@@ -197,7 +197,7 @@ var commands = []testCase{
 			_, err := w.r.Admin().SetLane(w.Context(), "moves", job.LaneChange{Engine: &name}, "ana")
 			w.NoErr(err)
 			during := w.enqueue(of("a", string(rune('1'+2*n))), runner.Lane("moves"))
-			m, err := w.r.Admin().MoveOn(w.Context(), "moves", time.Minute, "ana")
+			m, err := w.r.Admin().ContinueLaneMove(w.Context(), "moves", time.Minute, "ana")
 			w.NoErr(err)
 			w.Equal(m, job.LaneMove{Lane: "moves", Engine: name})
 			w.Equal(w.ended(during).State, job.Succeeded)

@@ -172,10 +172,10 @@ var retries = []testCase{
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return nil, ctx.Err()
-		}, runner.StaleAfter(300*time.Millisecond), runner.Retry(2, soon))
+		}, runner.InactivityTimeout(300*time.Millisecond), runner.Retry(2, soon))
 		w.start()
 		j := w.ended(w.enqueue(of("a")))
-		w.True(errors.Is(receive(w, causes), job.ErrStale))
+		w.True(errors.Is(receive(w, causes), job.ErrInactive))
 		w.Equal(j.State, job.Succeeded)
 		w.Equal(j.Attempt, 2)
 	}},

@@ -54,7 +54,7 @@ func progressIn(w *world, j job.Job) *job.Progress {
 func options(w *world) temporal.Options {
 	w.Helper()
 	return temporal.Options{Client: dial(w), Namespace: server().Namespace(), Prefix: w.prefix, HeartbeatTimeout: 2 * time.Second,
-		PollEvery: 200 * time.Millisecond, ReconcileEvery: time.Second, HandlersElsewhere: w.engine.workers}
+		PollInterval: 200 * time.Millisecond, ReconcileEvery: time.Second, HandlersElsewhere: w.engine.workers}
 }
 
 // openTemporal opens Temporal on a pod.

@@ -85,8 +85,8 @@ func (r role) pod(ctx context.Context) error {
 	}
 	defer pool.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	run, err := runner.New(pool, runner.Options{Name: r.Pod, Slots: 8, LeaseFor: 1500 * time.Millisecond, HeartbeatEvery: 400 * time.Millisecond,
-		PollEvery: 500 * time.Millisecond, ShutdownGrace: time.Second, MaxAttempts: 1, MaxCrashes: maxCrashes, Logger: log})
+	run, err := runner.New(pool, runner.Options{Name: r.Pod, Slots: 8, LeaseDuration: 1500 * time.Millisecond, HeartbeatInterval: 400 * time.Millisecond,
+		PollInterval: 500 * time.Millisecond, ShutdownGrace: time.Second, MaxAttempts: 1, MaxCrashes: maxCrashes, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r role) pod(ctx context.Context) error {
 			return err
 		}
 		defer c.Close()
-		err = temporal.Open(run, temporal.Options{Client: c, Prefix: r.Prefix, HeartbeatTimeout: 2 * time.Second, PollEvery: 200 * time.Millisecond,
+		err = temporal.Open(run, temporal.Options{Client: c, Prefix: r.Prefix, HeartbeatTimeout: 2 * time.Second, PollInterval: 200 * time.Millisecond,
 			ReconcileEvery: time.Second})
 		if err != nil {
 			return err

@@ -46,7 +46,7 @@ func fleetPodProcess() error {
 		return err
 	}
 	defer pool.Close()
-	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD"), Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD_NAME"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func startCrew(ctx context.Context, url string, n int) (c crew, err error) {
 	}
 	for i := range n {
 		cmd := exec.CommandContext(ctx, self, "fleet-pod")
-		cmd.Env = append(os.Environ(), "DATABASE_URL="+url, fmt.Sprintf("TRAPEZE_POD=pod-%02d", i))
+		cmd.Env = append(os.Environ(), "DATABASE_URL="+url, fmt.Sprintf("TRAPEZE_POD_NAME=pod-%02d", i))
 		cmd.Stderr = os.Stderr
 		asks, failed := cmd.StdinPipe()
 		out, err := cmd.StdoutPipe()

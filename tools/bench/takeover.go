@@ -34,7 +34,7 @@ func podProcess() error {
 		return err
 	}
 	defer pool.Close()
-	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD"), Slots: 64, Logger: slog.New(slog.DiscardHandler), ShutdownGrace: time.Millisecond})
+	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD_NAME"), Slots: 64, Logger: slog.New(slog.DiscardHandler), ShutdownGrace: time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func startPod(ctx context.Context, url, name string) (*pod, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, "pod")
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "TRAPEZE_POD="+name)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "TRAPEZE_POD_NAME="+name)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -25,11 +25,11 @@ const podEnv = "TRAPEZE_FAULT_POD"
 
 // The pods use short intervals, so that other pods react quickly to a fault.
 const (
-	leaseFor       = 1500 * time.Millisecond
-	heartbeatEvery = 400 * time.Millisecond
-	pollEvery      = 500 * time.Millisecond
-	shutdownGrace  = time.Second
-	maxCrashes     = 10
+	leaseDuration     = 1500 * time.Millisecond
+	heartbeatInterval = 400 * time.Millisecond
+	pollInterval      = 500 * time.Millisecond
+	shutdownGrace     = time.Second
+	maxCrashes        = 10
 )
 
 // podConfig configures a pod process.
@@ -94,7 +94,7 @@ func runPod(config string) error {
 		<-signals
 		stop()
 		<-signals
-		r.HandBackNow()
+		r.StopNow()
 	}()
 	if c.SubmitFor > 0 {
 		go submitFromWithin(ctx, r, c)
@@ -105,11 +105,11 @@ func runPod(config string) error {
 // newRunner returns a runner with handlers for all kinds that these tests use.
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	o := runner.Options{
-		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
+		Name: c.Name, Slots: c.Slots, LeaseDuration: leaseDuration, HeartbeatInterval: heartbeatInterval, PollInterval: pollInterval,
 		ShutdownGrace: c.Grace, MaxAttempts: 1, MaxCrashes: maxCrashes, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if c.Defaults {
-		o.LeaseFor, o.HeartbeatEvery, o.PollEvery = 0, 0, 0
+		o.LeaseDuration, o.HeartbeatInterval, o.PollInterval = 0, 0, 0
 	}
 	r, err := runner.New(pool, o)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // takeoverWithin limits how long other pods may take to start the jobs of a dead pod.
-const takeoverWithin = leaseFor + pollEvery + 10*time.Second
+const takeoverWithin = leaseDuration + pollInterval + 10*time.Second
 
 func TestPodFrozenBeyondLease(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func startPods(t *testing.T, ledger string, env ...string) (all []*pod) {
 	t.Helper()
 	for n := range pods {
 		p := &pod{name: fmt.Sprintf("pod%d", n+1)}
-		p.env = append([]string{"TRAPEZE_POD=" + p.name, "TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true",
+		p.env = append([]string{"TRAPEZE_POD_NAME=" + p.name, "TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true",
 			"TRAPEZE_LEDGER_URL=" + ledger, "TRAPEZE_LOG_FORMAT=json", fmt.Sprint("TRAPEZE_SLOTS=", podSlots), "TRAPEZE_MAX_ATTEMPTS=1"}, env...)
 		p.start(t)
 		all = append(all, p)

@@ -161,7 +161,7 @@ func cleanEnvironment() []string {
 func (w *World) environment(name string) []string {
 	s := w.Settings
 	return append(cleanEnvironment(),
-		"TRAPEZE_POD="+name, "TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+w.ledger.url(),
+		"TRAPEZE_POD_NAME="+name, "TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+w.ledger.url(),
 		"TRAPEZE_LOG_FORMAT=json",
 		"GORACE=atexit_sleep_ms=10", // the default of one second would distort the shutdown time
 	)

@@ -43,7 +43,7 @@ const (
 )
 
 // keepMade is the grace period before maintenance may delete a lane that it has marked as empty. The program's is longer, but only the pods' lease matters.
-const keepMade = leaseFor + 10*time.Second
+const keepMade = leaseDuration + 10*time.Second
 
 // operator changes lanes, limits per key, the rate of a lane and the queue state while jobs are running. It writes directly to the database, except for the rate.
 type operator struct {

@@ -42,7 +42,7 @@ func (p *Pod) environment() []string {
 	s := p.w.Settings
 	return []string{
 		"DATABASE_URL=" + p.proxy.URL(), "TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_TOKENS_FILE=" + p.w.tokens.file,
-		"TRAPEZE_LEASE=" + s.Lease.String(), "TRAPEZE_HEARTBEAT=" + s.Heartbeat.String(), "TRAPEZE_POLL_INTERVAL=" + s.Poll.String(),
+		"TRAPEZE_LEASE_DURATION=" + s.Lease.String(), "TRAPEZE_HEARTBEAT_INTERVAL=" + s.Heartbeat.String(), "TRAPEZE_POLL_INTERVAL=" + s.Poll.String(),
 		fmt.Sprint("TRAPEZE_SLOTS=", podSlots), fmt.Sprint("TRAPEZE_MAX_CRASHES=", s.MaxCrashes), "TRAPEZE_MAX_ATTEMPTS=1",
 		"TRAPEZE_KINDS=" + strings.Join(p.w.podKinds(), ","),
 	}

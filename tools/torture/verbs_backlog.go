@@ -9,7 +9,7 @@ import (
 
 // backlogInjectors inject faults while the fleet has no free slots, so that jobs taken back from a pod stay pending for a while.
 var backlogInjectors = []injector{
-	{name: "freeze_full_house", fault: "F2", weight: .07, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
+	{name: "freeze_full_house", fault: "F2", weight: .07, aim: atPod, shortest: leaseDuration + 2*time.Second, longest: leaseDuration + 4*time.Second, do: freezeFullHouse},
 }
 
 // freezeFullHouse freezes a pod while it is running handlers, and keeps all other pods busy until after the pod has resumed. When the pod

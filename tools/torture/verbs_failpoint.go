@@ -16,7 +16,7 @@ import (
 // failpointInjectors inject faults exactly between two statements of a pod. The pod is restarted with failpoints enabled.
 var failpointInjectors = []injector{
 	{name: "kill_at", fault: "F1", weight: .06, aim: atPod, shortest: 6 * time.Second, longest: 12 * time.Second, note: point("kill"), do: killAt},
-	{name: "freeze_at", fault: "F2", weight: .03, aim: atPod, shortest: leaseFor + 6*time.Second, longest: 14 * time.Second, note: point("stop"), do: freezeAt},
+	{name: "freeze_at", fault: "F2", weight: .03, aim: atPod, shortest: leaseDuration + 6*time.Second, longest: 14 * time.Second, note: point("stop"), do: freezeAt},
 	{name: "delay_at", fault: "F3", weight: .02, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: delayPoint, do: failAt},
 	{name: "error_at", fault: "F24", weight: .015, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: errorPoint, do: failAt},
 }
@@ -41,7 +41,7 @@ func point(action string) func(*rand.Rand, *history.Act, int) {
 
 // delayPoint picks a failpoint and a delay of about the length of a lease.
 func delayPoint(r *rand.Rand, a *history.Act, pods int) {
-	point(fmt.Sprintf("delay:%s", leaseFor-500*time.Millisecond+shortly(r, 2000)))(r, a, pods)
+	point(fmt.Sprintf("delay:%s", leaseDuration-500*time.Millisecond+shortly(r, 2000)))(r, a, pods)
 }
 
 // errorPoint picks one of the failpoints that can return an error. The program does not check for errors at the other failpoints.
@@ -81,9 +81,9 @@ func killAt(s *injection) error {
 // freezeAt makes a pod freeze itself and resumes it after its lease has expired.
 func freezeAt(s *injection) error {
 	return s.armed(func() error {
-		if s.until(s.act.For-leaseFor-pollEvery, func() bool { return stopped(s.pod.PID()) }) {
+		if s.until(s.act.For-leaseDuration-pollInterval, func() bool { return stopped(s.pod.PID()) }) {
 			s.hit(1)
-			s.wait(leaseFor + pollEvery)
+			s.wait(leaseDuration + pollInterval)
 		}
 		_ = s.pod.Signal(syscall.SIGCONT)
 		s.wait(time.Second) // gives the pod time to discover what happened

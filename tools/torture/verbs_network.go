@@ -13,15 +13,15 @@ import (
 
 // networkInjectors disturb the network between a pod and PostgreSQL.
 var networkInjectors = []injector{
-	{name: "blackhole", fault: "F23", weight: .03, aim: atPod, shortest: time.Second, longest: 3 * leaseFor, do: through((*faultnet.Proxy).Blackhole)},
-	{name: "one_way", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, note: direction, do: oneWay},
-	{name: "half_open", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, do: halfOpen},
+	{name: "blackhole", fault: "F23", weight: .03, aim: atPod, shortest: time.Second, longest: 3 * leaseDuration, do: through((*faultnet.Proxy).Blackhole)},
+	{name: "one_way", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseDuration, note: direction, do: oneWay},
+	{name: "half_open", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseDuration, do: halfOpen},
 	{name: "reset", fault: "F23", weight: .02, aim: atPod, few: 1, many: 10, shortest: time.Second, longest: 3 * time.Second, do: resets},
 	{name: "delay", fault: "F23", weight: .015, aim: atPod, few: 20, many: 1500, shortest: 2 * time.Second, longest: 8 * time.Second, do: delay},
 	{name: "throttle", fault: "F23", weight: .01, aim: atPod, few: 500, many: 20000, shortest: 2 * time.Second, longest: 8 * time.Second, do: throttle},
 	{name: "cut_bytes", fault: "F23", weight: .02, aim: atPod, few: 1, many: 3000, shortest: time.Second, longest: 3 * time.Second, do: cutBytes},
-	{name: "refuse", fault: "F23", weight: .01, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, do: refuse},
-	{name: "limit", fault: "F23", weight: .01, aim: atPod, few: 1, many: 4, shortest: 2 * time.Second, longest: 2 * leaseFor, do: limit},
+	{name: "refuse", fault: "F23", weight: .01, aim: atPod, shortest: time.Second, longest: 2 * leaseDuration, do: refuse},
+	{name: "limit", fault: "F23", weight: .01, aim: atPod, few: 1, many: 4, shortest: 2 * time.Second, longest: 2 * leaseDuration, do: limit},
 	{name: "swizzle", fault: "F23", weight: .02, aim: atAll, shortest: 4 * time.Second, longest: 10 * time.Second, note: swizzleOrder, do: swizzle},
 	{name: "cut_claim", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutClaims},
 	{name: "cut_finish", fault: "F24", weight: .05, aim: atPod, few: 1, many: 8, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutFinishes},

@@ -15,9 +15,9 @@ import (
 var processInjectors = []injector{
 	{name: "kill", fault: "F1", weight: .11, aim: atPod, do: kill},
 	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
-	{name: "freeze", fault: "F2", weight: .06, aim: atPod, shortest: leaseFor + pollEvery, longest: 3 * leaseFor, do: freeze},
-	{name: "freeze_near_lease", fault: "F3", weight: .05, aim: atPod, shortest: leaseFor - 200*time.Millisecond, longest: leaseFor + 200*time.Millisecond, do: freeze},
-	{name: "freeze_finishing", fault: "F4", weight: .04, aim: atPod, shortest: leaseFor + pollEvery, longest: 2 * leaseFor, do: freezeFinishing},
+	{name: "freeze", fault: "F2", weight: .06, aim: atPod, shortest: leaseDuration + pollInterval, longest: 3 * leaseDuration, do: freeze},
+	{name: "freeze_near_lease", fault: "F3", weight: .05, aim: atPod, shortest: leaseDuration - 200*time.Millisecond, longest: leaseDuration + 200*time.Millisecond, do: freeze},
+	{name: "freeze_finishing", fault: "F4", weight: .04, aim: atPod, shortest: leaseDuration + pollInterval, longest: 2 * leaseDuration, do: freezeFinishing},
 	{name: "term", fault: "F5", weight: .06, aim: atPod, shortest: shutdownGrace, longest: shutdownGrace + time.Second, do: term},
 	{name: "term_twice", fault: "F6", weight: .02, aim: atPod, shortest: shutdownGrace, longest: shutdownGrace + time.Second, note: soon, do: termTwice},
 	{name: "term_then_kill", fault: "F6", weight: .015, aim: atPod, shortest: time.Second, longest: shutdownGrace, note: soon, do: termThenKill},

@@ -11,11 +11,11 @@ import (
 // serverInjectors disturb PostgreSQL's processes and sessions.
 var serverInjectors = []injector{
 	{name: "restart", fault: "F19", weight: .05, aim: atAll, do: restart},
-	{name: "down", fault: "F20", weight: .02, aim: atAll, shortest: leaseFor + time.Second, longest: 10 * time.Second, do: down},
+	{name: "down", fault: "F20", weight: .02, aim: atAll, shortest: leaseDuration + time.Second, longest: 10 * time.Second, do: down},
 	{name: "terminate", fault: "F21", weight: .06, do: terminate},
 	{name: "terminate_storm", fault: "F21", weight: .04, aim: atAll, shortest: 2 * time.Second, longest: 8 * time.Second, do: terminateStorm},
-	{name: "freeze_server", fault: "F22", weight: .03, aim: atAll, shortest: leaseFor, longest: 9 * time.Second, do: freezeServer},
-	{name: "exhaust", fault: "F26", weight: .03, aim: atAll, shortest: leaseFor, longest: 9 * time.Second, do: exhaust},
+	{name: "freeze_server", fault: "F22", weight: .03, aim: atAll, shortest: leaseDuration, longest: 9 * time.Second, do: freezeServer},
+	{name: "exhaust", fault: "F26", weight: .03, aim: atAll, shortest: leaseDuration, longest: 9 * time.Second, do: exhaust},
 }
 
 // restart crashes the server as a power failure would, and restarts it.

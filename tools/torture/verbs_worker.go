@@ -10,15 +10,15 @@ import (
 // workerInjectors disturb remote workers, the network between workers and their pods, and the pod that serves a worker.
 var workerInjectors = []injector{
 	{name: "worker_reset", fault: "F69", weight: .05, aim: atWorker, few: 1, many: 8, shortest: time.Second, longest: 4 * time.Second, do: workerResets},
-	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseFor, do: dropToWorker},
+	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseDuration, do: dropToWorker},
 	{name: "worker_cut_bytes", fault: "F69", weight: .03, aim: atWorker, few: 1, many: 2000, shortest: time.Second, longest: 3 * time.Second, do: onItsLinks(func(p *faultnet.Proxy, n int) { p.CutAfter(n) })},
-	{name: "worker_freeze", fault: "F70", weight: .08, aim: atWorker, shortest: leaseFor + pollEvery, longest: 2*leaseFor + pollEvery, do: workerFreezes},
-	{name: "worker_freeze_near_lease", fault: "F70", weight: .03, aim: atWorker, shortest: leaseFor - 500*time.Millisecond, longest: leaseFor + 500*time.Millisecond, do: workerFreezes},
+	{name: "worker_freeze", fault: "F70", weight: .08, aim: atWorker, shortest: leaseDuration + pollInterval, longest: 2*leaseDuration + pollInterval, do: workerFreezes},
+	{name: "worker_freeze_near_lease", fault: "F70", weight: .03, aim: atWorker, shortest: leaseDuration - 500*time.Millisecond, longest: leaseDuration + 500*time.Millisecond, do: workerFreezes},
 	{name: "worker_kill", fault: "F71", weight: .1, aim: atWorker, do: workerKilled},
 	{name: "worker_term", fault: "F71", weight: .05, aim: atWorker, shortest: shutdownGrace, longest: shutdownGrace + time.Second, do: workerTerm},
-	{name: "worker_blackhole", fault: "F71", weight: .05, aim: atWorker, shortest: time.Second, longest: 2 * leaseFor, do: onItsLinks(func(p *faultnet.Proxy, _ int) { p.Blackhole() })},
+	{name: "worker_blackhole", fault: "F71", weight: .05, aim: atWorker, shortest: time.Second, longest: 2 * leaseDuration, do: onItsLinks(func(p *faultnet.Proxy, _ int) { p.Blackhole() })},
 	{name: "worker_delay", fault: "F71", weight: .03, aim: atWorker, few: 20, many: 900, shortest: 2 * time.Second, longest: 6 * time.Second, do: onItsLinks(func(p *faultnet.Proxy, n int) { p.Delay(time.Duration(n) * time.Millisecond) })},
-	{name: "worker_moves", fault: "F71", weight: .05, aim: atWorker, few: 0, many: podsPerWorker - 1, shortest: time.Second, longest: 2 * leaseFor, do: workerMoves},
+	{name: "worker_moves", fault: "F71", weight: .05, aim: atWorker, few: 0, many: podsPerWorker - 1, shortest: time.Second, longest: 2 * leaseDuration, do: workerMoves},
 	{name: "serving_pod_killed", fault: "F71", weight: .06, aim: atWorker, shortest: 2 * time.Second, longest: 4 * time.Second, do: servingPodKilled},
 }
 

@@ -23,12 +23,12 @@ import (
 
 // The intervals in a run are short, so that many faults and their consequences fit into a minute.
 const (
-	leaseFor       = 3 * time.Second
-	heartbeatEvery = time.Second
-	pollEvery      = time.Second
-	shutdownGrace  = 3 * time.Second
-	podSlots       = 8
-	workersFor     = 2 // remote workers in addition to the pods
+	leaseDuration     = 3 * time.Second
+	heartbeatInterval = time.Second
+	pollInterval      = time.Second
+	shutdownGrace     = 3 * time.Second
+	podSlots          = 8
+	workersFor        = 2 // remote workers in addition to the pods
 
 	// maxCrashes is large enough that jobs do not fail because the nemesis kills their pods. A job that keeps killing its pods does fail.
 	maxCrashes = 20
@@ -158,7 +158,7 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 	}
 	w.Settings = history.Settings{
 		Seed: o.Seed, Race: o.Race, Mutant: o.Mutant, Narrowed: o.Narrowed,
-		Lease: leaseFor, Heartbeat: heartbeatEvery, Poll: pollEvery, Grace: shutdownGrace, Slots: podSlots, MaxCrashes: maxCrashes,
+		Lease: leaseDuration, Heartbeat: heartbeatInterval, Poll: pollInterval, Grace: shutdownGrace, Slots: podSlots, MaxCrashes: maxCrashes,
 	}
 	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil {
 		return nil, err

@@ -211,7 +211,7 @@ func (d *demo) stay(ctx context.Context) error {
 	if err := handlers.Register(r, d.pool, handlers.Options{Schema: d.co2}); err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, r.HandBackNow)
+	context.AfterFunc(ctx, r.StopNow)
 	if err := cli.Serve(ctx, r, d.config, d.log, d.printReady); err != nil {
 		return err
 	}

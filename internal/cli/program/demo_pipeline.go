@@ -81,7 +81,7 @@ func (d *demo) startPod(ctx context.Context, o handlers.Options) (r *runner.Runn
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(running) }()
 	stop = func() {
-		r.HandBackNow()
+		r.StopNow()
 		cancel()
 		<-ended
 		r.Close()

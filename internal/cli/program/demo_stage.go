@@ -176,7 +176,7 @@ func (p podSettings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, r.HandBackNow)
+	context.AfterFunc(ctx, r.StopNow)
 	return r.Run(ctx)
 }
 

@@ -53,8 +53,8 @@ func registerKinds(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o 
 		return err
 	}
 	d.register(r, runner.ConcurrencyPerKey(2)) // has no effect on jobs without a key
-	handle(r, d, d.tx, runner.InDatabase())
-	runner.HandleBatch(r, d.batch, runner.BatchSize(5), runner.BatchWait(200*time.Millisecond), runner.InDatabase())
+	handle(r, d, d.tx, runner.RequiresDatabase())
+	runner.HandleBatch(r, d.batch, runner.BatchSize(5), runner.BatchWait(200*time.Millisecond), runner.RequiresDatabase())
 	return nil
 }
 

@@ -40,7 +40,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(ledger.Close)
 	var err error
 	b.Runner, err = runner.New(b.pool, runner.Options{
-		Name: "web-1", HeartbeatEvery: 100 * time.Millisecond, StuckAfter: 200 * time.Millisecond, MaxAttempts: 1,
+		Name: "web-1", HeartbeatInterval: 100 * time.Millisecond, StuckAfter: 200 * time.Millisecond, MaxAttempts: 1,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func newBench(t *testing.T) *bench {
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
 	t.Cleanup(func() {
-		b.HandBackNow()
+		b.StopNow()
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)

@@ -21,13 +21,13 @@ const (
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
 	// lockLaneSQL reads a lane's settings and locks them until the transaction ends. Plan: primary key lookup.
 	lockLaneSQL = `
-select n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.start_within_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
+select n.name, n.slots, n.slots_per_pod, n.inactivity_timeout_s, n.max_age_s, n.start_within_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
 from trapeze.lanes n where n.name = $1 for update of n`
 	// setLaneSQL changes a lane's settings. A lane that was made from a template no longer takes them from it. The caller has locked its row. Plan: primary
 	// key lookup; HOT update.
 	setLaneSQL = `
-update trapeze.lanes set template = null, idle_since = null, slots = $2, slots_per_pod = $3, stale_after_s = $4, max_age_s = $5, start_within_s = $6,
+update trapeze.lanes set template = null, idle_since = null, slots = $2, slots_per_pod = $3, inactivity_timeout_s = $4, max_age_s = $5, start_within_s = $6,
 	requires_approval = $7, four_eyes = $8, enabled = $9, next_engine = $10, heard = case when next_engine is not distinct from $10 then heard end
 where name = $1`
 	// engineServedSQL reports whether an open pod serves an engine. Plan: one pass over pods, which is small.
@@ -84,7 +84,7 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	if done.Created {
 		done.Before = nil
 	}
-	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.StaleAfter, after.MaxAge, after.StartWithin,
+	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.InactivityTimeout, after.MaxAge, after.StartWithin,
 		after.RequiresApproval, after.FourEyes, after.Enabled, after.NextEngine); err != nil {
 		return done, nil, err
 	}
@@ -419,10 +419,10 @@ func LanesChangingEngine(ctx context.Context, s *store.Store) ([]string, error) 
 	return view.Rows(ctx, s, "list the lanes that move", pgx.RowTo[string], movingLanesSQL)
 }
 
-// MoveOn polls a lane's move to another engine, and completes the move if no job is running in the lane and no pod can start one. The pods'
+// ContinueLaneMove polls a lane's move to another engine, and completes the move if no job is running in the lane and no pod can start one. The pods'
 // confirmations are stored with the lane, so any process can continue the move, and several can poll concurrently. It returns
 // [job.ErrUnknownLane] if the lane does not exist.
-func MoveOn(ctx context.Context, s *store.Store, lane, actor string) (m job.LaneMove, err error) {
+func ContinueLaneMove(ctx context.Context, s *store.Store, lane, actor string) (m job.LaneMove, err error) {
 	m, err = inTx(ctx, s, func(tx pgx.Tx) (job.LaneMove, error) { return moveOnIn(ctx, s, tx, lane, actor) })
 	return m, text.Wrap(err, "move lane %q to another engine", lane)
 }

@@ -244,7 +244,7 @@ func (b *Outbox) unstarted(ctx context.Context, limit int) (list []Item, err err
 			continue
 		}
 		// If the run begins before the job is ended here, its start is recorded, and Cancels returns the request.
-		if _, ended := b.end(ctx, i.ID, i.Fence, cancelledEnd, true); ended != nil && !errors.Is(ended, ErrStale) {
+		if _, ended := b.end(ctx, i.ID, i.Fence, cancelledEnd, true); ended != nil && !errors.Is(ended, ErrInactive) {
 			return nil, ended
 		}
 	}

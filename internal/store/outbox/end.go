@@ -65,25 +65,25 @@ type held struct {
 	XID              string // of the transaction that holds the job
 }
 
-// hold locks a job until the transaction ends. It returns [ErrStale] if the job is not in the given epoch.
+// hold locks a job until the transaction ends. It returns [ErrInactive] if the job is not in the given epoch.
 func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
 	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.podID, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
 		&h.Lane, &h.Subject, &h.Key, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
 		&h.Submitter, &h.Trace, &h.XID)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = ErrStale
+		err = ErrInactive
 	}
 	return h, err
 }
 
 // End ends a job with the result of its run, and inserts the next step in the same transaction. A cancel request that was committed first
 // takes precedence; End returns the state in which the job ended. A repeated call for the same epoch returns that state and writes nothing.
-// End returns [ErrStale] if the job was ended by other means or is in a different epoch.
+// End returns [ErrInactive] if the job was ended by other means or is in a different epoch.
 func (b *Outbox) End(ctx context.Context, id, epoch int64, e End) (job.State, error) {
 	return b.end(ctx, id, lastFence(epoch), e, false)
 }
 
-// end is like [Outbox.End]. If unstarted is true, it also returns [ErrStale] if the run's start has been recorded.
+// end is like [Outbox.End]. If unstarted is true, it also returns [ErrInactive] if the run's start has been recorded.
 func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool) (state job.State, err error) {
 	end, state, err := b.inEpoch(ctx, id, fence, max(e.Attempts, 1)-1, e.Started, unstarted, func(tx pgx.Tx, h held) (*ended, error) {
 		return b.finish(ctx, tx, id, fence, h, e)
@@ -105,7 +105,7 @@ func (b *Outbox) inEpoch(ctx context.Context, id, fence int64, more int, started
 	do func(pgx.Tx, held) (*ended, error)) (end *ended, state job.State, err error) {
 	attempt := func(tx pgx.Tx) error {
 		h, err := b.hold(ctx, tx, id, fence, more, started, unstarted)
-		if errors.Is(err, ErrStale) {
+		if errors.Is(err, ErrInactive) {
 			var xid string
 			if state, xid, err = b.endedBefore(ctx, tx, id, fence); end != nil && end.xid != xid {
 				end = nil
@@ -155,7 +155,7 @@ func (b *Outbox) admit(ctx context.Context, end *ended, lines ...store.Line) {
 func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (state job.State, xid string, err error) {
 	err = tx.QueryRow(ctx, b.s.In(endedHereSQL), id, fence, b.podID).Scan(&state, &xid)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = ErrStale
+		err = ErrInactive
 	}
 	return state, xid, err
 }
@@ -174,7 +174,7 @@ func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held,
 	}
 	got, ok := found[id]
 	if !ok {
-		return nil, ErrStale
+		return nil, ErrInactive
 	}
 	if _, err := tx.Exec(ctx, b.s.In(doneWithSQL), id, fence); err != nil {
 		return nil, err
@@ -243,7 +243,7 @@ select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.reco
 
 // Again makes a job pending again because the engine has lost its run; why is the reason. The next claim starts a new epoch, so any later
 // writes by the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a cancel
-// request is cancelled instead. Again returns [ErrStale] if the job is not in the given epoch.
+// request is cancelled instead. Again returns [ErrInactive] if the job is not in the given epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
 	var lines []store.Line
@@ -262,7 +262,7 @@ func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	})
 	b.scan.forget() // the job may be pending even after an error
 	if err == nil && end == nil && state != "" {
-		err = ErrStale
+		err = ErrInactive
 	}
 	if err != nil {
 		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)

@@ -180,7 +180,7 @@ func (h *history) recordOne() {
 	}
 	r := h.started[n]
 	h.started = slices.Delete(h.started, n, n+1)
-	if err := h.Started(h.t.Context(), r.item.ID, r.item.Epoch(), r.id); !errors.Is(err, ErrStale) {
+	if err := h.Started(h.t.Context(), r.item.ID, r.item.Epoch(), r.id); !errors.Is(err, ErrInactive) {
 		h.is.NoErr(err)
 	}
 }
@@ -196,7 +196,7 @@ func (h *history) work() {
 	switch r.step++; r.step {
 	case 1:
 		err := h.Started(h.t.Context(), r.item.ID, r.item.Epoch(), r.id)
-		if errors.Is(err, ErrStale) {
+		if errors.Is(err, ErrInactive) {
 			h.note("refused")
 			over()
 			return
@@ -241,7 +241,7 @@ func (h *history) report(r *run) {
 		e = End{State: job.Failed, Error: r.id}
 	}
 	_, err := h.End(h.t.Context(), r.item.ID, r.item.Epoch(), e)
-	if errors.Is(err, ErrStale) {
+	if errors.Is(err, ErrInactive) {
 		h.note("end refused")
 		return
 	}
@@ -290,7 +290,7 @@ func (h *history) reconcile() {
 			h.note("again")
 			err = h.Again(h.t.Context(), i.ID, i.Epoch(), "the workflow does not exist")
 		}
-		if !errors.Is(err, ErrStale) {
+		if !errors.Is(err, ErrInactive) {
 			h.is.NoErr(err)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrStale means that the job is no longer in the given epoch, that it has ended, or that another run has started in that epoch. Nothing
+// ErrInactive means that the job is no longer in the given epoch, that it has ended, or that another run has started in that epoch. Nothing
 // was written. The run must not call a handler, and must not report an end.
-var ErrStale = errors.New("the run is not the latest run of its job")
+var ErrInactive = errors.New("the run is not the latest run of its job")
 
 // fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that are available to a job in one database history.
 // While a job is in an epoch, its row holds the last fence of that epoch. A pod that claims the job afterwards adds one to that fence, so
@@ -106,7 +106,7 @@ type Options struct {
 	Admitted func([]store.AdmittedJob)
 }
 
-// Outbox hands jobs to one engine. It is safe for concurrent use, in any number of processes. After an error that does not match [ErrStale],
+// Outbox hands jobs to one engine. It is safe for concurrent use, in any number of processes. After an error that does not match [ErrInactive],
 // each method can be called again with the same arguments.
 type Outbox struct {
 	s     *store.Store
@@ -196,7 +196,7 @@ update trapeze.outbox o set run = $4, seen_at = now() from held h
 where o.id = h.id and o.fence = $2 and coalesce(o.run, $4) = $4 returning o.id`
 
 // Started records that run executes an epoch of a job. The forwarder calls it after starting the run, and the run calls it before its first
-// handler. It can be called repeatedly for the same run. It returns [ErrStale] if another run was recorded for the epoch, or if the epoch
+// handler. It can be called repeatedly for the same run. It returns [ErrInactive] if another run was recorded for the epoch, or if the epoch
 // is over. run must not be empty, and must identify a single run among all of the engine's runs with the same workflow id.
 func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error {
 	if run == "" {
@@ -204,7 +204,7 @@ func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error
 	}
 	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], startedSQL, id, lastFence(epoch), b.podID, run)
 	if err == nil && len(found) == 0 {
-		err = ErrStale
+		err = ErrInactive
 	}
 	if err != nil {
 		return fmt.Errorf("record the start of job %d, epoch %d: %w", id, epoch, err)

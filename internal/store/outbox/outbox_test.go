@@ -121,7 +121,7 @@ func TestEngineJobStartAndEnd(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.done where id = $1 and attempt = 3 and result::text = '"r"' and lane = 'video'`, id), 1)
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0)
 	w.is.Equal(len(w.due()), 0)
-	w.is.True(errors.Is(w.Started(t.Context(), id, i.Epoch(), "run 2"), ErrStale)) // started after the engine has forgotten run 1
+	w.is.True(errors.Is(w.Started(t.Context(), id, i.Epoch(), "run 2"), ErrInactive)) // started after the engine has forgotten run 1
 }
 
 func TestConcurrentRunsOfEpoch(t *testing.T) {
@@ -130,7 +130,7 @@ func TestConcurrentRunsOfEpoch(t *testing.T) {
 	w.put(plain)
 	i := w.dueItem()
 	w.start(i, "run 1")
-	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 2"), ErrStale))
+	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 2"), ErrInactive))
 }
 
 func TestFencesAcrossPodsAndEngines(t *testing.T) {
@@ -186,9 +186,9 @@ func TestEndOfEarlierEpoch(t *testing.T) {
 	again := w.dueItem()
 	w.is.True(again.Epoch() > lost.Epoch())
 	_, err := w.End(t.Context(), lost.ID, lost.Epoch(), succeeded)
-	w.is.True(errors.Is(err, ErrStale))
-	w.is.True(errors.Is(w.Started(t.Context(), lost.ID, lost.Epoch(), "run 1"), ErrStale))
-	w.is.True(errors.Is(w.Again(t.Context(), lost.ID, lost.Epoch(), "again"), ErrStale))
+	w.is.True(errors.Is(err, ErrInactive))
+	w.is.True(errors.Is(w.Started(t.Context(), lost.ID, lost.Epoch(), "run 1"), ErrInactive))
+	w.is.True(errors.Is(w.Again(t.Context(), lost.ID, lost.Epoch(), "again"), ErrInactive))
 	w.start(again, "run 2")
 	w.is.Equal(w.end(again, succeeded), job.Succeeded)
 }
@@ -366,9 +366,9 @@ func TestAStoppedRunIsTerminated(t *testing.T) {
 	list, err := w.Cancels(t.Context(), 10)
 	w.is.NoErr(err)
 	w.is.Equal(list, []Cancel{{ID: i.ID, Fence: i.Fence, Reason: job.ReasonStopped}})
-	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrStale))
+	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrInactive))
 	_, err = w.End(t.Context(), i.ID, i.Epoch(), succeeded)
-	w.is.True(errors.Is(err, ErrStale))
+	w.is.True(errors.Is(err, ErrInactive))
 	w.is.Equal(len(w.due()), 0)
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0) // removed by the last call
 }
@@ -398,7 +398,7 @@ func TestCancelBeforeEngineStart(t *testing.T) {
 	w.is.Equal(len(list), 0) // no run is known
 	w.is.Equal(len(w.due()), 0)
 	w.is.Equal(w.count(`select count(*) from trapeze.done where state = 'cancelled' and reason = 'cancelled'`), 1)
-	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrStale))
+	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrInactive))
 }
 
 func TestEngineNextStepInPostgres(t *testing.T) {

@@ -73,7 +73,7 @@ from trapeze.lanes n cross join lateral (
 order by n.name`
 
 const (
-	laneColumns = `n.name, n.slots, n.slots_per_pod, n.stale_after_s, n.max_age_s, n.start_within_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
+	laneColumns = `n.name, n.slots, n.slots_per_pod, n.inactivity_timeout_s, n.max_age_s, n.start_within_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine, n.template,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind)`
 	closedColumns = `coalesce((select paused or frozen from trapeze.queue_state), true), ` + frozenColumn
 )

@@ -20,7 +20,7 @@ import (
 func TestReportOfJobRunningAgain(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{LeaseDuration: time.Minute, HeartbeatInterval: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", MaxAttempts: 2})
 	foreign(t, r, podtest.RawArgs("far"))
@@ -83,7 +83,7 @@ func TestReportedKindOnOtherPod(t *testing.T) {
 func TestConflictingResultOnStreamPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	o := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
+	o := runner.Options{LeaseDuration: time.Minute, HeartbeatInterval: 20 * time.Second}
 	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")

@@ -26,7 +26,7 @@ func TestBusyPodConnectionLimit(t *testing.T) {
 	is.Equal(runner.PodConnections, 6)
 	url := pgtest.URL(t)
 	admin := pgtest.Connect(t, url)
-	r := podtest.Start(t, pgtest.Connect(t, url), runner.Options{Slots: 20, LeaseFor: time.Minute}, noKinds)
+	r := podtest.Start(t, pgtest.Connect(t, url), runner.Options{Slots: 20, LeaseDuration: time.Minute}, noKinds)
 	w := newFar()
 	w.connect(t, r, 5, "far")
 	w.keepBeating(t, r)

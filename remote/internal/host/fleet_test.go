@@ -18,7 +18,7 @@ import (
 func TestRemoteHandlersClaimMissing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
+	r, w := served(t, 1, runner.Options{LeaseDuration: time.Minute})
 	pool := inside.Of(r).Store.Pool()
 	id := foreign(t, r, podtest.RawArgs("far"))
 	first := w.takes(t, r)

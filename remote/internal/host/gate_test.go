@@ -16,7 +16,7 @@ import (
 // step ready.
 func TestRemoteNextStepWithoutNotifications(t *testing.T) {
 	is := is.New(t)
-	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)
+	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollInterval: time.Hour}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)

@@ -26,7 +26,7 @@ func (w *far) hears(t *testing.T, to *runner.Runner, id int64) host.Verdict {
 func TestJobsOfUnnoticedDepartedWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
+	seldom := runner.Options{LeaseDuration: time.Minute, HeartbeatInterval: 20 * time.Second}
 	first, second := podtest.Start(t, pool, seldom, noKinds), podtest.Start(t, pool, seldom, noKinds)
 	w := newFar()
 	w.connect(t, first, 2, "other") // another kind, so that this stream claims none of the jobs below
@@ -48,7 +48,7 @@ func TestJobsOfUnnoticedDepartedWorker(t *testing.T) {
 func TestRemoteWorkerHeartbeatDuringReconnect(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{LeaseDuration: time.Minute}, noKinds)
 	w := newFar()
 	w.connect(t, r, 2, "far")
 	foreign(t, r, podtest.RawArgs("far"))
@@ -112,7 +112,7 @@ func TestRemoteHandlerCancelCause(t *testing.T) {
 func TestHeartbeatDuringSecondStreamOpening(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds), podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
+	first, second := podtest.Start(t, pool, runner.Options{LeaseDuration: time.Minute}, noKinds), podtest.Start(t, pool, runner.Options{LeaseDuration: time.Minute}, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	over := make(chan struct{})

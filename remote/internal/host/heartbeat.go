@@ -75,7 +75,7 @@ func storableProgress(p job.Progress) job.Progress {
 
 // leave closes a stopping worker's row, which also triggers the recovery of claims that the worker has not reported.
 func (g *Session) leave(ctx context.Context) error {
-	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
+	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseDuration/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
 		return g.host.pod.DBError(err)
 	}
@@ -141,7 +141,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if !row.Open {
 			return row, store.Beat{}, fmt.Errorf("heartbeat of worker %s: %w", id, ErrClosed)
 		}
-		beat, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, draining, row.Stream, true)
+		beat, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseDuration, draining, row.Stream, true)
 		if err != nil {
 			return row, beat, h.pod.DBError(err)
 		}

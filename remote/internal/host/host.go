@@ -47,7 +47,7 @@ func Of(p *pod.Pod) *Host {
 
 // Times returns how long a remote worker's lease lasts and how often the worker sends heartbeats.
 func (h *Host) Times() (lease, every time.Duration) {
-	return h.pod.Opts.LeaseFor, h.pod.Opts.HeartbeatEvery
+	return h.pod.Opts.LeaseDuration, h.pod.Opts.HeartbeatInterval
 }
 
 // PodName returns the display name of the pod.
@@ -173,7 +173,7 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 	}
 	for _, k := range o.Kinds {
 		errs = append(errs, job.ValidateKind(k.Name))
-		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff != nil && min(k.Backoff.Base, k.Backoff.Cap) < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
+		if k.Timeout != nil && *k.Timeout < 0 || k.InactivityTimeout != nil && *k.InactivityTimeout < 0 || k.Backoff != nil && min(k.Backoff.Base, k.Backoff.Cap) < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
 			errs = append(errs, fmt.Errorf("%w: kind %q: negative policy", job.ErrInvalid, job.Storable(k.Name, 50)))
 		}
 	}
@@ -185,7 +185,7 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 	}
 	o.Version = job.Storable(o.Version, 100)
 	if o.AckWithin == 0 {
-		o.AckWithin = 2 * h.pod.Opts.HeartbeatEvery
+		o.AckWithin = 2 * h.pod.Opts.HeartbeatInterval
 	}
 	return o, errors.Join(errs...)
 }

@@ -112,7 +112,7 @@ func TestUnacknowledgedRemoteJobs(t *testing.T) {
 func TestSilentRemoteWorkerTakeover(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	o := runner.Options{LeaseFor: time.Second, HeartbeatEvery: 100 * time.Millisecond}
+	o := runner.Options{LeaseDuration: time.Second, HeartbeatInterval: 100 * time.Millisecond}
 	r := podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")

@@ -13,7 +13,7 @@ import (
 )
 
 // often sets short intervals so that changes reach the other pods quickly.
-var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
+var often = runner.Options{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}
 
 func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 	is := is.New(t)

@@ -33,10 +33,10 @@ func (s polls) NextDue() time.Time        { return time.Time{} }
 
 func TestSharedMarksOfRemoteWorkers(t *testing.T) {
 	t.Parallel()
-	host := &Host{pod: &pod.Pod{Engine: engine.New(identity.Services{}, identity.Options{PollEvery: time.Minute}, nil)}}
+	host := &Host{pod: &pod.Pod{Engine: engine.New(identity.Services{}, identity.Options{PollInterval: time.Minute}, nil)}}
 	session := func(id string, kinds ...string) (*Session, polls) {
 		g, swept := &Session{host: host, opts: Options{ID: id}}, make(polls)
-		g.engine = engine.New(identity.Services{}, identity.Options{PodID: id, PollEvery: sessionPollEvery}, member{g})
+		g.engine = engine.New(identity.Services{}, identity.Options{PodID: id, PollInterval: sessionPollInterval}, member{g})
 		g.engine.Handle(kinds)
 		g.engine.Marks, g.engine.Timer = host.marksFor(kinds), poller.NewTimer(swept, time.Hour)
 		host.add(g)

@@ -21,7 +21,7 @@ func (m member) Open(context.Context) error { return ErrClosed }
 // Heartbeat renews the lease only if the worker has sent a heartbeat since the last call.
 func (m member) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
 	heard := m.heard.Swap(false)
-	b, err := store.WorkerHeartbeat(ctx, m.host.pod.RemoteStore, podID, m.host.pod.Opts.LeaseFor, m.engine.Closing.Load(), m.stream, heard)
+	b, err := store.WorkerHeartbeat(ctx, m.host.pod.RemoteStore, podID, m.host.pod.Opts.LeaseDuration, m.engine.Closing.Load(), m.stream, heard)
 	switch {
 	case err != nil && heard:
 		m.heard.Store(true)
@@ -103,7 +103,7 @@ func (m member) ClaimsCompared(context.Context) {}
 // MarkLimit returns the pod's poll interval and a function that wakes all sessions. Sessions poll more often than the pod does, but
 // sessions whose workers handle the same kinds share their low-water marks.
 func (m member) MarkLimit() (time.Duration, func()) {
-	return m.host.pod.Opts.PollEvery, func() { m.host.Each(func(e *engine.Engine) { e.Wake() }) }
+	return m.host.pod.Opts.PollInterval, func() { m.host.Each(func(e *engine.Engine) { e.Wake() }) }
 }
 
 // current reports whether the session still serves its worker. If the row cannot be read, it returns true.

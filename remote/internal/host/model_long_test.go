@@ -41,7 +41,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	goroutines := runtime.NumGoroutine()
-	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
+	o := runner.Options{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 500 * time.Millisecond}
 	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
 		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: &runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
 	pgtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
@@ -251,7 +251,7 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	case n < 91 && freezes:
 		w := workers[c.roll(len(workers))]
 		if w.frozen.TryLock() {
-			time.AfterFunc(o.LeaseFor+500*time.Millisecond, w.frozen.Unlock)
+			time.AfterFunc(o.LeaseDuration+500*time.Millisecond, w.frozen.Unlock)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestUnknownClaimInSlowPass(t *testing.T) {
 	running := make(chan int64, 10)
 	p, err := pod.New(pgtest.Pool(t), pod.Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: 100 * time.Millisecond,
 		MinScheduleInterval: time.Second, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
-		Options: identity.Options{Name: "pod", Slots: 4, PollEvery: 10 * time.Second, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute,
+		Options: identity.Options{Name: "pod", Slots: 4, PollInterval: 10 * time.Second, HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Minute,
 			ShutdownGrace: time.Second, StuckAfter: 10 * time.Second, MaxAttempts: 1, MaxCrashes: 3, MaxFanOut: 10}})
 	if err != nil {
 		t.Fatal(err)

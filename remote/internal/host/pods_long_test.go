@@ -17,7 +17,7 @@ import (
 func TestRemoteWorkerChangesPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	o := runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
+	o := runner.Options{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}
 	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 2, "far")

@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sessionPollEvery is how often a session polls for jobs when nothing wakes it.
-const sessionPollEvery = 500 * time.Millisecond
+// sessionPollInterval is how often a session polls for jobs when nothing wakes it.
+const sessionPollInterval = 500 * time.Millisecond
 
 // Session represents a remote worker whose stream this pod serves. It has its own engine, row, lanes and runs, and shares the pod's store,
 // connections, metrics and log. Its handlers are proxies: each sends its job on the stream and waits for the report. Remote jobs are
@@ -111,7 +111,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		return nil, fmt.Errorf("receive worker %q: %w", job.Storable(o.ID, 50), err)
 	}
 	for _, k := range o.Kinds {
-		if known := h.pod.Kinds[k.Name]; known != nil && known.InDatabase {
+		if known := h.pod.Kinds[k.Name]; known != nil && known.RequiresDatabase {
 			return nil, fmt.Errorf("%w: receive worker %s: kind %q writes to the database", job.ErrInvalid, o.ID, k.Name)
 		}
 	}
@@ -126,7 +126,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{PodID: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots, Limits: inner.Limits()}
-	row, err := store.OpenWorker(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
+	row, err := store.OpenWorker(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseDuration)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrClosed)
 	}
@@ -147,7 +147,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, false, g.stream, true)
+	b, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseDuration, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
@@ -177,7 +177,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.Opts
-	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollEvery, false, false
+	opts.Name, opts.Version, opts.Slots, opts.PollInterval, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollInterval, false, false
 	opts.PodID, opts.MayUse = o.ID, o.Lane
 	g.engine = engine.New(host.pod.Services, opts, member{g})
 	maps.Copy(g.engine.Kinds, host.pod.Kinds) // the next step may run on the pod
@@ -210,12 +210,12 @@ func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) 
 	if declared.MaxCrashes > 0 {
 		k.MaxCrashes = declared.MaxCrashes
 	}
-	if declared.StaleAfter != nil {
-		k.StaleAfter = declared.StaleAfter
+	if declared.InactivityTimeout != nil {
+		k.InactivityTimeout = declared.InactivityTimeout
 	}
 	// The job runs under the worker's lease. If the worker's heartbeats stop, this pod cannot know whether the worker is still running the
 	// job.
-	k.KeepRunning = true
+	k.ContinueWithoutDatabase = true
 	k.Run, k.Elsewhere = g.handle, true
 	if known == nil {
 		k.RunSeconds = func(seconds float64) { g.host.ran(g.host.pod.Metrics, declared.Name, seconds) }

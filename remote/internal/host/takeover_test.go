@@ -64,7 +64,7 @@ func TestRemoteWorkerWithUnreadableRow(t *testing.T) {
 func TestLateStraySearchNewerStream(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{LeaseDuration: time.Minute, HeartbeatInterval: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.connect(t, r, 1, "far") // on a reconnect, the pod searches for claims that never reached the worker
@@ -97,7 +97,7 @@ func TestLateStraySearchNewerStream(t *testing.T) {
 func TestClaimsForUnnoticedDepartedWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
+	seldom := runner.Options{LeaseDuration: time.Minute, HeartbeatInterval: 20 * time.Second}
 	first, second := podtest.Start(t, pool, seldom, noKinds), podtest.Start(t, pool, seldom, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")

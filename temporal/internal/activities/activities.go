@@ -68,8 +68,8 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	if limit := h.maxCrashes(in, k); c.crashes(in) >= limit {
 		return wire.Verdict{Crashed: fmt.Sprintf("its worker died or lost its connection %d times", limit), Details: c.details}, nil
 	}
-	if k.InDatabase {
-		return wire.Verdict{Failure: wire.FailureOf(job.Permanent(fmt.Errorf("kind %q is registered with InDatabase: %w", in.Kind, errInPostgreSQL)))}, nil
+	if k.RequiresDatabase {
+		return wire.Verdict{Failure: wire.FailureOf(job.Permanent(fmt.Errorf("kind %q is registered with RequiresDatabase: %w", in.Kind, errInPostgreSQL)))}, nil
 	}
 	c.details.Starts++
 	c.details.Attempt = c.attempt
@@ -89,8 +89,8 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	}
 	c.cancel = cancel
 	returned, beating := make(chan struct{}), make(chan struct{})
-	go func() { defer close(beating); c.keepBeating(ctx, returned, k.KeepRunning) }()
-	c.watchdog.Start(cancel, h.staleAfter(in.Lane, k))
+	go func() { defer close(beating); c.keepBeating(ctx, returned, k.ContinueWithoutDatabase) }()
+	c.watchdog.Start(cancel, h.inactivityTimeout(in.Lane, k))
 	o, left, err := h.perform(handling, h.assignment(in, c, k), c)
 	v.Took, v.Began = time.Since(began), began
 	c.watchdog.Stop()
@@ -209,15 +209,15 @@ func (h *Handlers) maxCrashes(in wire.Run, k *engine.Handler) int {
 	return cmp.Or(k.MaxCrashes, h.Engine.Opts.MaxCrashes)
 }
 
-// staleAfter returns how long a handler may go without showing activity. A worker without a database does not know the lane's setting.
-func (h *Handlers) staleAfter(lane string, k *engine.Handler) time.Duration {
-	if k.StaleAfter != nil {
-		return *k.StaleAfter
+// inactivityTimeout returns how long a handler may go without showing activity. A worker without a database does not know the lane's setting.
+func (h *Handlers) inactivityTimeout(lane string, k *engine.Handler) time.Duration {
+	if k.InactivityTimeout != nil {
+		return *k.InactivityTimeout
 	}
-	if after, set := h.Engine.Lanes.StaleAfter(lane); set {
+	if after, set := h.Engine.Lanes.InactivityTimeout(lane); set {
 		return after
 	}
-	return h.Engine.Opts.StaleAfter
+	return h.Engine.Opts.InactivityTimeout
 }
 
 // open begins a call of the activity. It takes over the details of the previous call if that call crashed.

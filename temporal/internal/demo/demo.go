@@ -170,7 +170,7 @@ func move(ctx context.Context, r *runner.Runner, engine string) error {
 	if _, err := r.Admin().SetLane(ctx, job.DefaultLane, job.LaneChange{Engine: &engine}, "demo"); err != nil {
 		return err
 	}
-	m, err := r.Admin().MoveOn(ctx, job.DefaultLane, time.Minute, "demo")
+	m, err := r.Admin().ContinueLaneMove(ctx, job.DefaultLane, time.Minute, "demo")
 	if err == nil && m.TimedOut {
 		err = fmt.Errorf("the lane has not moved to %s within a minute", engine)
 	}

@@ -74,7 +74,7 @@ func (p podSettings) run(ctx context.Context) error {
 	if err := temporal.Open(r, temporal.Options{Client: c, Namespace: p.Namespace, HeartbeatTimeout: 8 * time.Second}); err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, r.HandBackNow)
+	context.AfterFunc(ctx, r.StopNow)
 	return r.Run(ctx)
 }
 

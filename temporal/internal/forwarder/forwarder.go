@@ -44,7 +44,7 @@ type Forwarder struct {
 	Damped    *telemetry.Damped
 	Wake      routine.Signal // set when jobs or cancel requests may be due
 
-	PollEvery      time.Duration // how often the outbox is read without a signal
+	PollInterval   time.Duration // how often the outbox is read without a signal
 	ReconcileEvery time.Duration // how often Temporal is asked about open runs
 
 	failed bool // the latest attempt to forward jobs failed; used only by Run
@@ -74,7 +74,7 @@ func (f *Forwarder) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { f.reconcile(ctx) })
 	defer both.Wait()
-	ticker := time.NewTicker(f.PollEvery)
+	ticker := time.NewTicker(f.PollInterval)
 	defer ticker.Stop()
 	for {
 		more, err := f.once(ctx)
@@ -204,7 +204,7 @@ func (f *Forwarder) started(ctx context.Context, i outbox.Item, id, run string) 
 
 // notStale returns nil if err means that the job has already ended or is in another epoch, and err otherwise.
 func notStale(err error) error {
-	if errors.Is(err, outbox.ErrStale) {
+	if errors.Is(err, outbox.ErrInactive) {
 		return nil
 	}
 	return err

@@ -42,7 +42,7 @@ func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
 	s.Engine = engine.New(p.Services, options, member{s})
 	for kind, k := range p.Kinds {
 		settled := *k
-		settled.Timeout, settled.KeepRunning = 0, true // the worker applies these options
+		settled.Timeout, settled.ContinueWithoutDatabase = 0, true // the worker applies these options
 		s.Kinds[kind] = &settled
 	}
 	s.Handle([]string{})
@@ -91,7 +91,7 @@ func (s *Settler) Begin(ctx context.Context, in wire.Run) (run string, err error
 	}
 	run = activity.GetInfo(ctx).WorkflowExecution.RunID
 	err = s.outbox.Started(ctx, in.ID, in.Epoch, run)
-	if errors.Is(err, outbox.ErrStale) {
+	if errors.Is(err, outbox.ErrInactive) {
 		return "", nil
 	}
 	if err == nil {
@@ -172,7 +172,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 
 // notStale returns nil if err means that the job has already ended or is in another epoch, and err otherwise.
 func notStale(err error) error {
-	if errors.Is(err, outbox.ErrStale) {
+	if errors.Is(err, outbox.ErrInactive) {
 		return nil
 	}
 	return err
@@ -186,8 +186,8 @@ func (m member) Open(context.Context) error { return nil }
 
 // Heartbeat reads the lanes and the lane of each kind, which determine the lanes in which next steps run.
 func (m member) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
-	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, podID, m.s.Opts.LeaseFor, false)
-	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseFor, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err
+	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, podID, m.s.Opts.LeaseDuration, false)
+	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseDuration, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err
 }
 
 func (m member) Apply(store.Beat) {}
@@ -212,4 +212,4 @@ func (m member) ClaimMissing(*engine.Run) bool { return true }
 
 func (m member) ClaimsCompared(context.Context) {}
 
-func (m member) MarkLimit() (time.Duration, func()) { return m.s.pod.Opts.PollEvery, m.s.Wake }
+func (m member) MarkLimit() (time.Duration, func()) { return m.s.pod.Opts.PollInterval, m.s.Wake }

@@ -161,7 +161,7 @@ func (e handlersError) Is(target error) bool {
 }
 
 // causes are the reasons for cancelling a handler's context after which its outcome still counts.
-var causes = map[string]error{"cancelled": job.ErrCancelled, "timeout": job.ErrTimeout, "stale": job.ErrStale}
+var causes = map[string]error{"cancelled": job.ErrCancelled, "timeout": job.ErrTimeout, "inactive": job.ErrInactive}
 
 // CauseOf encodes the cause of a cancelled context.
 func CauseOf(err error) string {
