@@ -85,8 +85,8 @@ func TestForeignKindSubmission(t *testing.T) {
 	h := newIdleHost(t, api.Options{})
 	body := `{"kind":"theirs","delay":3600,"chain":[{"kind":"also_theirs"}]`
 	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // without "foreign", an unknown kind is assumed to be a typo
-	is.Equal(h.send("POST", "/jobs", body+`,"foreign":false}`).body["code"], "unknown_kind")
-	id := h.submit(body + `,"foreign":true}`)
+	is.Equal(h.send("POST", "/jobs", body+`,"allow_unregistered":false}`).body["code"], "unknown_kind")
+	id := h.submit(body + `,"allow_unregistered":true}`)
 	is.Equal(h.send("GET", "/jobs/"+id, "").body["kind"], "theirs")
 }
 

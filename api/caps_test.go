@@ -88,6 +88,6 @@ func TestRoleAttemptCapBelowKind(t *testing.T) {
 	})
 	is.Equal(attempts(step), 3.0)
 	shown := func(id string) any { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").body["max_attempts"] }
-	is.Equal(shown(first), nil)                                                // this kind's limit, 1, is below the cap
-	is.Equal(shown(submit("ana", `{"kind":"elsewhere","foreign":true}`)), 1.0) // a kind that no pod handles gets this pod's default
+	is.Equal(shown(first), nil)                                                           // this kind's limit, 1, is below the cap
+	is.Equal(shown(submit("ana", `{"kind":"elsewhere","allow_unregistered":true}`)), 1.0) // a kind that no pod handles gets this pod's default
 }

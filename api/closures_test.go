@@ -60,7 +60,7 @@ func TestDrainedPodOrigin(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}, "vera": {"viewer"}})})
 	before := time.Now().Add(-time.Minute)
-	is.Equal(h.send("POST", "/admin/workers/pods/"+h.Boot()+"/drain", "", "X-Who", "ana", "X-Reason", "its disk is full").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/pods/"+h.PodID()+"/drain", "", "X-Who", "ana", "X-Reason", "its disk is full").status, http.StatusOK)
 	for _, path := range []string{"/admin/workers/pods", "/admin/workers/status"} {
 		drain := h.send("GET", path, "", "X-Who", "vera").body["pods"].([]any)[0].(map[string]any)["drain"].(map[string]any)
 		since, err := time.Parse(time.RFC3339, drain["since"].(string))
@@ -72,7 +72,7 @@ func TestDrainedPodOrigin(t *testing.T) {
 		return strings.Contains(h.send("GET", "/ui/pods", "", "X-Who", "vera", "X-Fresh", "1").text, "its disk is full")
 	}
 	is.True(shown())
-	is.Equal(h.send("POST", "/admin/workers/pods/"+h.Boot()+"/resume", "", "X-Who", "ana").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/pods/"+h.PodID()+"/resume", "", "X-Who", "ana").status, http.StatusOK)
 	is.True(!shown())
 	is.Equal(h.send("GET", "/admin/workers/pods", "", "X-Who", "vera").body["pods"].([]any)[0].(map[string]any)["drain"], nil)
 }

@@ -55,7 +55,7 @@ func TestTimesWithoutBrowserScripts(t *testing.T) {
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
 	id := p.put(raw("echo"), runner.Submitter("ana"))
 	p.until(id, job.Succeeded)
-	j, err := p.Job(t.Context(), id)
+	j, err := p.GetJob(t.Context(), id)
 	is.NoErr(err)
 	_, page := p.raw(p.url+"jobs/"+formatID(id), "X-Name", "bob", "X-Role", "operator")
 	at := j.CreatedAt.UTC()

@@ -95,7 +95,7 @@ func (p *pod) put(args job.Args, o ...runner.EnqueueOption) int64 {
 func (p *pod) until(id int64, state job.State) {
 	p.t.Helper()
 	pgtest.Wait(p.t, "the job is "+string(state), func() bool {
-		j, err := p.Job(p.t.Context(), id)
+		j, err := p.GetJob(p.t.Context(), id)
 		return err == nil && j.State == state
 	})
 }

@@ -47,7 +47,7 @@ func FuzzDecode(f *testing.F) {
 		if api.Decode(strings.NewReader(body), &s) == nil && !json.Valid([]byte(body)) {
 			t.Fatalf("%q is not JSON", body)
 		}
-		var many api.Selection
+		var many api.BulkRequest
 		if api.Decode(strings.NewReader(body), &many) == nil {
 			_, _ = many.Jobs(time.Now())
 		}

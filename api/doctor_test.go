@@ -68,7 +68,7 @@ func TestDoctorUsesPodSettings(t *testing.T) {
 		api.Handler(r, api.Options{InsecureAllowAll: true}).ServeHTTP(got, httptest.NewRequest("GET", "/doctor", nil))
 		return findingsOf(t, answer{status: got.Code, text: got.Body.String()})
 	}
-	strict := examine(runner.Options{Name: "web-7", MaxAge: time.Hour, ApprovalTTL: time.Hour, Slots: 1000})
+	strict := examine(runner.Options{PodName: "web-7", MaxAge: time.Hour, ApprovalTTL: time.Hour, Slots: 1000})
 	is.True(hasFinding(strict, "limits", doctor.Healthy, "no job waits forever"))
 	is.True(hasFinding(strict, "slots", doctor.Warning, "1000 slots share a pool"))
 	is.True(hasFinding(strict, "clock", doctor.Healthy, "the clocks of the database and of web-7 agree"))

@@ -15,7 +15,7 @@ var submissions = []string{
 	`{"kind":"echo"}`,
 	`{"kind":"echo","args":{"n":1,"big":9007199254740993,"far":1e400},"subject":"s","priority":-100,"delay":"1h","max_attempts":3}`,
 	`{"kind":"echo","args":null,"subject":"","priority":0,"delay":3600.5,"unique_key":"u","unique_while":"active","lane":"default"}`,
-	`{"kind":"theirs","foreign":true,"delay":"9h","chain":[{"kind":"a","args":["<b>&"],"subject":"\u00e9"},{"kind":"echo","priority":7}]}`,
+	`{"kind":"theirs","allow_unregistered":true,"delay":"9h","chain":[{"kind":"a","args":["<b>&"],"subject":"\u00e9"},{"kind":"echo","priority":7}]}`,
 	`{"kind":"echo","subject":"\u0000"}`,
 	`{"kind":"echo","args":{"a":"\ud83d"}}`,
 	`{"kind":"echo","args":{"a":"\ud83d\ude00","\\u0000":1}}`,

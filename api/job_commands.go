@@ -64,7 +64,7 @@ func adminCancel(c *call, id int64) (any, error) {
 }
 
 func adminStop(c *call, id int64) (any, error) {
-	did, err := c.r.Admin().Stop(c.ctx(), id, c.caller.Name)
+	did, err := c.r.Admin().ForceCancel(c.ctx(), id, c.caller.Name)
 	return stateReply(id, did.State), err
 }
 
@@ -79,7 +79,7 @@ func stateReply(id int64, state job.State) reply {
 // deleteJob deletes a finished job and cancels a waiting one. A running job must be cancelled first, because its handler may need time to
 // stop. If a pod starts a waiting job before it can be cancelled, deleteJob requests its cancellation and reports the job as running.
 func deleteJob(c *call, id int64) (any, error) {
-	j, err := c.r.Job(c.ctx(), id)
+	j, err := c.r.GetJob(c.ctx(), id)
 	if err == nil && !j.State.Terminal() && j.State != job.Running {
 		did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
 		return map[string]any{"id": idText(id), "deleted": 0, "state": did.State}, err
@@ -156,7 +156,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if len(ids) == 1 && ids[0] == id {
 		state = job.Pending
 	} else if len(ids) == 0 {
-		if j, err := c.r.Job(c.ctx(), id); err == nil && j.State == job.AwaitingApproval {
+		if j, err := c.r.GetJob(c.ctx(), id); err == nil && j.State == job.AwaitingApproval {
 			state = j.State
 		}
 	}
@@ -167,11 +167,11 @@ func retryJob(c *call, id int64) (any, error) {
 // The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the decision depends on the
 // current settings of the remaining steps' lanes.
 func mayChange(c *call, id int64) error {
-	step, err := c.r.Job(c.ctx(), id)
+	step, err := c.r.GetJob(c.ctx(), id)
 	if err != nil || step.PipelineID == id {
 		return err
 	}
-	first, err := c.r.Job(c.ctx(), step.PipelineID)
+	first, err := c.r.GetJob(c.ctx(), step.PipelineID)
 	pruned := errors.Is(err, job.ErrNotFound)
 	if err != nil && !pruned {
 		return err
@@ -234,7 +234,7 @@ func completeJob(c *call, id int64) (any, error) {
 	if err := c.r.Complete(c.ctx(), id, body.Token, result, options...); err != nil {
 		return nil, err
 	}
-	j, err := c.r.Job(c.ctx(), id)
+	j, err := c.r.GetJob(c.ctx(), id)
 	return map[string]any{"id": idText(id), "state": j.State, "progress": j.Progress}, err
 }
 
@@ -262,15 +262,15 @@ func setPriority(c *call, id int64) (any, error) {
 
 var manyRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/cancel", Needs: access.WorkersManage, right: access.JobsCancel, Summary: "Cancel all jobs that match a filter",
-		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().CancelMany) }},
+		in: BulkRequest{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().CancelMany) }},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Retry all failed jobs that match a filter",
-		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RetryMany) }},
+		in: BulkRequest{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RetryMany) }},
 	{Method: http.MethodPost, Path: "/failures/retry", Needs: access.JobsRetry, scope: ownJobs, Summary: "Retry exactly the jobs of a group of failures",
-		in: Selection{}, out: of[Many](), do: retryFailures},
+		in: BulkRequest{}, out: of[Many](), do: retryFailures},
 }
 
-// Selection is the body of a bulk command. Its filter must not be empty.
-type Selection struct {
+// BulkRequest is the body of a bulk command. Its filter must not be empty.
+type BulkRequest struct {
 	Filter struct {
 		State      []string `json:"state,omitempty"`
 		Kind       string   `json:"kind,omitempty"`
@@ -290,7 +290,7 @@ type Selection struct {
 }
 
 // Jobs returns the filter of the selected jobs. now is the time that a relative time refers to.
-func (s Selection) Jobs(now time.Time) (f job.Filter, err error) {
+func (s BulkRequest) Jobs(now time.Time) (f job.Filter, err error) {
 	f.Kind, f.Lane, f.Subject, f.Key, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Key, s.Filter.Children
 	if len(s.Filter.State) > 0 {
 		if f.States, err = text.ParseStates(s.Filter.State); err != nil {
@@ -332,17 +332,17 @@ type Many struct {
 // retryFailures retries a group of failures. A caller who may retry only its own jobs can select only groups without other principals'
 // failures.
 func retryFailures(c *call) (any, error) {
-	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
+	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.BulkResult, error) {
 		if f.Failures == "" {
-			return runner.Many{}, invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
+			return runner.BulkResult{}, invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
 		return c.r.Admin().RetryMany(ctx, f, dryRun, actor)
 	})
 }
 
-func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {
-	body, err := readBody[Selection](c)
+func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.BulkResult, error)) (any, error) {
+	body, err := readBody[BulkRequest](c)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func showCurrent(c *call) (any, error) {
 }
 
 func showJob(c *call, id int64) (any, error) {
-	found, err := c.r.Job(c.ctx(), id)
+	found, err := c.r.GetJob(c.ctx(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func showJob(c *call, id int64) (any, error) {
 // listBlockers returns the reasons why a job is not running. If the caller may see only its own jobs, the response does not name the
 // blocking job, because that job may belong to another principal.
 func listBlockers(c *call, id int64) (any, error) {
-	if _, err := c.r.Job(c.ctx(), id); err != nil {
+	if _, err := c.r.GetJob(c.ctx(), id); err != nil {
 		return nil, err
 	}
 	found, err := storeview.Blockers(c.ctx(), c.lists, id, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, c.lists) })
@@ -153,7 +153,7 @@ func listJobEvents(c *call, id int64) (any, error) {
 			return nil, err
 		}
 	}
-	if _, err := c.r.Job(c.ctx(), id); err != nil {
+	if _, err := c.r.GetJob(c.ctx(), id); err != nil {
 		return nil, err
 	}
 	found, err := storeview.JobEvents(c.ctx(), c.lists, id, after, limit)
@@ -173,7 +173,7 @@ var historyRoutes = []Route{
 const defaultEvents = 1000
 
 func listPipelineEvents(c *call, id int64) (any, error) {
-	if _, err := c.r.Job(c.ctx(), id); err != nil {
+	if _, err := c.r.GetJob(c.ctx(), id); err != nil {
 		return nil, err
 	}
 	return listEvents(c, id)
@@ -310,7 +310,7 @@ func retryChildren(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var did runner.Many
+	var did runner.BulkResult
 	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the failed step
 		did, err = c.r.Admin().RetryMany(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
 	}

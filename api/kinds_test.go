@@ -32,7 +32,7 @@ func TestKindsThroughAPI(t *testing.T) {
 	pgtest.Exec(t, pool, `insert into trapeze.lane_kinds (kind, lane) values ('limited', 'side')`)
 	running := h.send("POST", "/jobs", `{"kind":"hold"}`, "X-Who", "sub").body["id"].(string)
 	h.untilAs(running, job.Running, "X-Who", "sub")
-	is.Equal(h.send("POST", "/jobs", `{"kind":"orphan","foreign":true}`, "X-Who", "sub").status, http.StatusAccepted)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"orphan","allow_unregistered":true}`, "X-Who", "sub").status, http.StatusAccepted)
 
 	read := func(query string) (list []job.KindUse) {
 		t.Helper()

@@ -59,7 +59,7 @@ func TestLanePodQueueStateAPI(t *testing.T) {
 	h := newHost(t, api.Options{})
 	for _, c := range []struct{ shut, open string }{
 		{"/admin/workers/lanes/default/drain", "/admin/workers/lanes/default/resume"},
-		{"/admin/workers/pods/" + h.Boot() + "/drain", "/admin/workers/pods/" + h.Boot() + "/resume"},
+		{"/admin/workers/pods/" + h.PodID() + "/drain", "/admin/workers/pods/" + h.PodID() + "/resume"},
 		{"/admin/workers/freeze", "/admin/workers/thaw"},
 		{"/admin/workers/pause", "/admin/workers/unpause"},
 	} {
@@ -83,13 +83,13 @@ func TestLanePodQueueStateAPI(t *testing.T) {
 	now := h.send("GET", "/admin/workers/status", "").body
 	is.Equal([]any{now["queue_state"].(map[string]any)["paused"], now["queue_state"].(map[string]any)["frozen"]}, []any{false, true})
 	slot := now["running"].([]any)[0].(map[string]any)
-	is.Equal([]any{slot["job"], slot["kind"], slot["lane"], slot["pod_id"]}, []any{id, "wait", "default", h.Boot()})
+	is.Equal([]any{slot["job"], slot["kind"], slot["lane"], slot["pod_id"]}, []any{id, "wait", "default", h.PodID()})
 	h.send("POST", "/jobs/"+id+"/cancel", "")
 	h.until(id, job.Cancelled)
 	is.Equal(h.send("POST", "/admin/workers/freeze?wait=20s", "").body["quiet"], true)
 	is.Equal(h.send("POST", "/admin/workers/thaw", "").body["changed"], true)
 
-	is.Equal(h.send("POST", "/admin/workers/pods/"+h.Boot()+"/drain", "").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/pods/"+h.PodID()+"/drain", "").status, http.StatusOK)
 	pgtest.Wait(t, "the pod is not ready", func() bool {
 		return h.send("GET", "/readyz", "").status == http.StatusServiceUnavailable
 	})
@@ -144,7 +144,7 @@ func (p printer) Use(_ context.Context, lanes []string) (map[string]job.EngineUs
 	return map[string]job.EngineUse{lanes[0]: {Open: 12, URL: "https://printer.example/" + lanes[0]}}, nil
 }
 
-func (printer) JobURL(j job.Job) string {
+func (printer) JobURL(j job.JobRow) string {
 	return fmt.Sprint("https://printer.example/", j.ID, "/", outbox.EpochOf(j.Fence))
 }
 

@@ -89,7 +89,7 @@ func openAPIDocument(all []Route) ([]byte, error) {
 		"security": []any{map[string]any{"token": []string{}}, map[string]any{"session": []string{}}},
 		"paths":    paths,
 		"components": map[string]any{
-			"schemas": map[string]any{"Job": of[job.Job](), "Pipeline": of[job.Pipeline](), "Event": of[job.Event](), "Problem": problemSchema},
+			"schemas": map[string]any{"Job": of[job.JobRow](), "Pipeline": of[job.Pipeline](), "Event": of[job.Event](), "Problem": problemSchema},
 			"securitySchemes": map[string]any{
 				"token": map[string]any{"type": "http", "scheme": "bearer"},
 				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": access.SessionCookie,
@@ -201,8 +201,8 @@ var knownTypes = map[reflect.Type]jsonSchema{
 	reflect.TypeFor[job.Status]():      {"type": "string", "enum": job.Statuses()},
 	reflect.TypeFor[job.Missed]():      {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
 	reflect.TypeFor[job.Overlap]():     {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
-	reflect.TypeFor[job.OccurrenceOutcome](): {"type": "string", "enum": []job.OccurrenceOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
-		job.FireFailed}},
+	reflect.TypeFor[job.OccurrenceOutcome](): {"type": "string", "enum": []job.OccurrenceOutcome{job.OccurrenceFired, job.OccurrenceDuplicate, job.OccurrenceOverlap, job.OccurrenceMissed,
+		job.OccurrenceFailed}},
 	reflect.TypeFor[job.Limit[int]](): orNull(whole),
 }
 

@@ -92,7 +92,7 @@ func TestManualRetryDuringRecovery(t *testing.T) {
 			passed, err := store.RecoverPage(ctx, s, []string{podID}, ids[0]-1, 1, 3)
 			return try(err) && passed.Passed == 0
 		})
-		j, err := h.Job(ctx, ids[0])
+		j, err := h.GetJob(ctx, ids[0])
 		if !try(err) {
 			return
 		}

@@ -58,12 +58,12 @@ func fine(t *testing.T, a answer) {
 }
 
 // last waits until a job has ended and returns it.
-func (h *host) last(id string) (j job.Job) {
+func (h *host) last(id string) (j job.JobRow) {
 	h.t.Helper()
 	number, _ := strconv.ParseInt(id, 10, 64)
 	pgtest.Wait(h.t, "job "+id+" has ended", func() bool {
 		var err error
-		j, err = h.Job(h.t.Context(), number)
+		j, err = h.GetJob(h.t.Context(), number)
 		return err == nil && j.State.Terminal()
 	})
 	return j

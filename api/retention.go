@@ -122,7 +122,7 @@ const (
 func exportJobs(c *call) (any, error) {
 	return nil, export(c, "jobs", func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
 		shows := c.secrets.view(c.caller)
-		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
+		return storeview.ExportJobs(ctx, from, tx, func(j job.JobRow) error {
 			shown := shows.hideJob(j)
 			if err := c.secrets.note(c.Request(), shows, "jobs"); err != nil { // audit the access once, before the first secret is sent
 				return err

@@ -22,7 +22,7 @@ var scheduleRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name", Needs: access.WorkersView, Summary: "Show a schedule with its next and last occurrences",
 		out: of[job.ScheduleUse](), do: showSchedule},
 	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name/occurrences", Needs: access.WorkersView, Summary: "List the occurrences of a schedule, newest first",
-		query: []string{"limit", "cursor"}, out: page("occurrences", of[job.Fire]()), do: listOccurrences},
+		query: []string{"limit", "cursor"}, out: page("occurrences", of[job.Occurrence]()), do: listOccurrences},
 	{Method: http.MethodPut, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Create or replace a schedule",
 		in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged](), do: setSchedule(job.ScheduleChange.Whole)},
 	{Method: http.MethodPatch, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Change some settings of a schedule",
@@ -35,7 +35,7 @@ var scheduleRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Resume a paused schedule from now on",
 		out: of[changed](), do: resumeSchedule},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, in addition to its occurrences",
-		out: of[job.Fire](), do: triggerSchedule},
+		out: of[job.Occurrence](), do: triggerSchedule},
 }
 
 func listSchedules(c *call) (any, error) {
@@ -83,7 +83,7 @@ func listOccurrences(c *call) (any, error) {
 		return nil, err
 	}
 	found, err := c.r.Admin().ScheduleOccurrences(c.ctx(), c.Param("name"), before, limit)
-	return pageOf("occurrences", found, limit, func(last job.Fire) string {
+	return pageOf("occurrences", found, limit, func(last job.Occurrence) string {
 		return text.EncodeCursor("occurrences", last.FireAt.Format(time.RFC3339Nano))
 	}), err
 }
@@ -91,7 +91,7 @@ func listOccurrences(c *call) (any, error) {
 // scheduleBody is the body of a PUT or PATCH request.
 type scheduleBody struct {
 	job.ScheduleChange
-	Foreign bool `json:"foreign,omitempty"` // another program handles the kind, so this pod need not know it
+	AllowUnregistered bool `json:"allow_unregistered,omitempty"` // another program handles the kind, so this pod need not know it
 }
 
 // setSchedule returns a handler that changes a schedule. The handler first applies adjust to the requested change. For a PUT
@@ -108,8 +108,8 @@ func setSchedule(adjust func(job.ScheduleChange) job.ScheduleChange) handler {
 		}
 		change := adjust(body.ScheduleChange)
 		change.DryRun = dry
-		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !inside.Of(c.r).Handles(*change.Kind) {
-			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or set "foreign": true if another program handles it`, job.ErrUnknownKind, *change.Kind)
+		if change.Kind != nil && *change.Kind != "" && !body.AllowUnregistered && !inside.Of(c.r).Handles(*change.Kind) {
+			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or set "allow_unregistered": true if another program handles it`, job.ErrUnknownKind, *change.Kind)
 		}
 		var done job.ScheduleChanged
 		err = retryMoved(func() error {
@@ -144,7 +144,7 @@ func triggerSchedule(c *call) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
-	var fire job.Fire
+	var fire job.Occurrence
 	err := retryMoved(func() error {
 		as, err := mayTrigger(c)
 		if err != nil {

@@ -91,7 +91,7 @@ func TestInvalidScheduleThroughAPI(t *testing.T) {
 	}
 	is := is.New(t)
 	is.Equal(h.send("PUT", "/admin/workers/schedules/..%2Fx", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity)
-	is.Equal(h.send("PUT", nightly, `{"expression":"@daily","kind":"nobody","foreign":true}`).status, http.StatusOK) // another program handles the kind
+	is.Equal(h.send("PUT", nightly, `{"expression":"@daily","kind":"nobody","allow_unregistered":true}`).status, http.StatusOK) // another program handles the kind
 	is.Equal(h.send("PUT", nightly+"?dry=1", `{"expression":"@daily","kind":"echo"}`).status, http.StatusBadRequest)
 	is.Equal(h.send("POST", nightly+"/pause", `{"why":"x"}`).status, http.StatusBadRequest)
 	is.Equal(h.send("PUT", "/admin/workers/schedules/preview", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity) // preview is reserved for a route

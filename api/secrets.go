@@ -52,7 +52,7 @@ type view struct {
 }
 
 // hideJob returns a job without the secrets that the principal may not see.
-func (v *view) hideJob(j job.Job) job.Job {
+func (v *view) hideJob(j job.JobRow) job.JobRow {
 	bare := v.reader.CanFor(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.reader.Name) {
 		return j // the caller's job, or already audited
@@ -71,8 +71,8 @@ func (v *view) hideJob(j job.Job) job.Job {
 	return j
 }
 
-func (v *view) hideJobs(list []job.Job) []job.Job {
-	shown := make([]job.Job, len(list))
+func (v *view) hideJobs(list []job.JobRow) []job.JobRow {
+	shown := make([]job.JobRow, len(list))
 	for i, j := range list {
 		shown[i] = v.hideJob(j)
 	}
@@ -103,7 +103,7 @@ func (v *view) hideTree(t job.Tree) job.Tree {
 func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	shown := slices.Clone(jobs)
 	for i, treeJob := range shown {
-		shown[i].Job = v.hideJob(treeJob.Job)
+		shown[i].JobRow = v.hideJob(treeJob.JobRow)
 		if treeJob.FanOut != nil {
 			fan := *treeJob.FanOut
 			fan.Shown = v.hideTreeJobs(fan.Shown)
@@ -118,9 +118,9 @@ func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 func (s *secrets) present(request *http.Request, reader access.Principal, what any) (any, error) {
 	v, target := s.view(reader), ""
 	switch shows := what.(type) {
-	case job.Job:
+	case job.JobRow:
 		what, target = v.hideJob(shows), "job "+strconv.FormatInt(shows.ID, 10)
-	case []job.Job:
+	case []job.JobRow:
 		what, target = v.hideJobs(shows), "jobs"
 	case job.Pipeline:
 		what, target = v.hidePipeline(shows), "pipeline "+strconv.FormatInt(shows.ID, 10)

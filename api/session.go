@@ -204,7 +204,7 @@ func (s *service) pageRoutes() []Route {
 }
 
 // jobShown returns a job without the secrets that the visitor may not see.
-func (s *service) jobShown(request *http.Request, reader access.Principal, j job.Job) (job.Job, error) {
+func (s *service) jobShown(request *http.Request, reader access.Principal, j job.JobRow) (job.JobRow, error) {
 	v := s.secrets.view(reader)
 	shown := v.hideJob(j)
 	inside.Of(s.r).Pod.NameEngine(request.Context(), &shown)

@@ -58,7 +58,7 @@ func TestRunningHandlersStack(t *testing.T) {
 		is.NoErr(err)
 		return strings.Contains(stack.Stack, "stuckInTheBasement")
 	})
-	is.Equal(stack.Boot, h.Boot())
+	is.Equal(stack.PodID, h.PodID())
 	is.Equal(stack.Pod, h.PodName())
 	is.True(strings.HasPrefix(stack.Stack, "goroutine ") && strings.Contains(stack.Stack, "[chan receive") || strings.Contains(stack.Stack, "[select"))
 	is.Equal(strings.Count(stack.Stack, "goroutine "), 1+strings.Count(stack.Stack, "in goroutine")) // the stack of a single goroutine

@@ -25,25 +25,25 @@ var submissionRoutes = []Route{
 
 // Submission is the JSON form of a new job: the body of POST /jobs and the input format of the command line. Only the kind is required.
 type Submission struct {
-	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args,omitempty"`
-	Subject     *string         `json:"subject,omitempty"`
-	Key         *string         `json:"key,omitempty"` // whose job it is, such as a tenant: 1 to 200 bytes
-	Lane        string          `json:"lane,omitempty"`
-	Priority    *int            `json:"priority,omitempty"` // nil means the default; 0 means priority 0
-	Delay       Delay           `json:"delay,omitempty"`
-	MaxAttempts *int            `json:"max_attempts,omitempty"`
-	UniqueKey   string          `json:"unique_key,omitempty"`
-	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
-	Replace     bool            `json:"replace,omitempty"`      // the job that waits with unique_key takes the args
-	Debounce    *Delay          `json:"debounce,omitempty"`     // it becomes due so long after the latest submission
-	DebounceMax *Delay          `json:"debounce_max,omitempty"` // and at the latest so long after the first one
-	Throttle    *Delay          `json:"throttle,omitempty"`     // it starts no earlier than so long after the last one of unique_key
-	Foreign     bool            `json:"foreign,omitempty"`      // another program handles the kinds, so this pod need not know them
-	Approval    bool            `json:"needs_approval,omitempty"`
-	StartBy     *Delay          `json:"start_by,omitempty"` // time from now within which the job must start
-	Ordered     bool            `json:"ordered,omitempty"`  // while it waits for a retry, it keeps its subject
-	Chain       []Step          `json:"chain,omitempty"`    // the next steps
+	Kind              string          `json:"kind"`
+	Args              json.RawMessage `json:"args,omitempty"`
+	Subject           *string         `json:"subject,omitempty"`
+	Key               *string         `json:"key,omitempty"` // whose job it is, such as a tenant: 1 to 200 bytes
+	Lane              string          `json:"lane,omitempty"`
+	Priority          *int            `json:"priority,omitempty"` // nil means the default; 0 means priority 0
+	Delay             Delay           `json:"delay,omitempty"`
+	MaxAttempts       *int            `json:"max_attempts,omitempty"`
+	UniqueKey         string          `json:"unique_key,omitempty"`
+	UniqueWhile       string          `json:"unique_while,omitempty"`       // pending (default) or active
+	Replace           bool            `json:"replace,omitempty"`            // the job that waits with unique_key takes the args
+	Debounce          *Delay          `json:"debounce,omitempty"`           // it becomes due so long after the latest submission
+	DebounceMax       *Delay          `json:"debounce_max,omitempty"`       // and at the latest so long after the first one
+	Throttle          *Delay          `json:"throttle,omitempty"`           // it starts no earlier than so long after the last one of unique_key
+	AllowUnregistered bool            `json:"allow_unregistered,omitempty"` // another program handles the kinds, so this pod need not know them
+	Approval          bool            `json:"needs_approval,omitempty"`
+	StartBy           *Delay          `json:"start_by,omitempty"` // time from now within which the job must start
+	Ordered           bool            `json:"ordered,omitempty"`  // while it waits for a retry, it keeps its subject
+	Chain             []Step          `json:"chain,omitempty"`    // the next steps
 }
 
 // Step is a step of a chain. Missing fields are inherited from the previous step.
@@ -79,8 +79,8 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	} else if s.Replace || s.Debounce != nil || s.DebounceMax != nil || s.Throttle != nil {
 		return runner.Submitted{}, fmt.Errorf("%w: replace, debounce and throttle need a unique_key", job.ErrInvalid)
 	}
-	if s.Foreign {
-		options = append(options, runner.Foreign())
+	if s.AllowUnregistered {
+		options = append(options, runner.AllowUnregistered())
 	}
 	var args job.Args = runner.Raw{Name: s.Kind, JSON: s.Args}
 	if len(s.Chain) > 0 {
@@ -95,7 +95,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 		return submitted, err
 	}
 	// The existing job's state may have changed since it was found.
-	holder, err := r.Job(ctx, submitted.ID)
+	holder, err := r.GetJob(ctx, submitted.ID)
 	if errors.Is(err, job.ErrNotFound) { // the job was pruned
 		return submitted, nil
 	}

@@ -15,7 +15,7 @@ func TestManyUnknownKindsOfSubmitter(t *testing.T) {
 	is := is.New(t)
 	h := strangers(t)
 	for i := range 150 {
-		body := fmt.Sprintf(`{"kind":"nobody.%03d","foreign":true,"delay":%d}`, i, i/75*3600) // half of the jobs are due
+		body := fmt.Sprintf(`{"kind":"nobody.%03d","allow_unregistered":true,"delay":%d}`, i, i/75*3600) // half of the jobs are due
 		is.Equal(h.send("POST", "/jobs", body, "X-Who", "ana").status, http.StatusAccepted)
 	}
 	page := h.send("GET", "/ui/", "", "X-Who", "root").text

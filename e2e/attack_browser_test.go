@@ -83,7 +83,7 @@ func TestAttackStoredAndReflectedScripts(t *testing.T) {
 		}
 	}
 	refused(a.ask("uma", "POST", "/jobs", `{"kind":`+quoted+`}`))
-	refused(a.ask("uma", "POST", "/jobs", `{"kind":`+quoted+`,"foreign":true}`))
+	refused(a.ask("uma", "POST", "/jobs", `{"kind":`+quoted+`,"allow_unregistered":true}`))
 	refused(a.ask("ops", "PUT", "/admin/workers/lanes/"+url.PathEscape(script), `{"slots":1}`))
 	refused(a.ask("ops", "PUT", "/admin/workers/schedules/"+url.PathEscape(script), `{"expression":"@yearly","kind":"demo.noop"}`))
 	refused(a.ask("root", "PUT", "/admin/roles/"+url.PathEscape(script), `{"permissions":["jobs:read"],"scope":"own"}`))

@@ -25,7 +25,7 @@ func TestWaitCommandForPipeline(t *testing.T) {
 	answer := decoded[struct {
 		ID    string
 		State job.State
-		Job   job.Job
+		Job   job.JobRow
 	}](t, good.out)
 	is.Equal(answer.State, job.Succeeded)
 	is.Equal(answer.Job.Kind, "demo.echo") // the last step, not the submitted job
@@ -48,7 +48,7 @@ func TestExportCommandLineFormat(t *testing.T) {
 	}
 	jobs := strings.Split(strings.TrimSpace(db.ok("export", "jobs")), "\n")
 	is.Equal(len(jobs), 3)
-	first := decoded[job.Job](t, jobs[0])
+	first := decoded[job.JobRow](t, jobs[0])
 	is.Equal(first.Kind, "some.kind")
 	is.Equal(first.State, job.Pending)
 	is.Equal(string(first.Args), `{"n":1}`) // exactly as submitted

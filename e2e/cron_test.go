@@ -46,7 +46,7 @@ func TestScheduleCommands(t *testing.T) {
 	is.True(strings.Contains(held.err, "job "+id+" holds the unique key"))
 	fires := strings.Split(strings.TrimSpace(db.ok("cron", "occurrences", "nightly", "--json")), "\n")
 	is.Equal(len(fires), 2)
-	is.Equal(decoded[job.Fire](t, fires[0]).Outcome, job.FireDuplicate) // the newest comes first
+	is.Equal(decoded[job.Occurrence](t, fires[0]).Outcome, job.OccurrenceDuplicate) // the newest comes first
 	is.True(strings.Contains(db.ok("cron", "show", "nightly"), "catch_up: a job for each of the latest 3"))
 	is.True(strings.Contains(db.ok("cron", "occurrences", "nightly", "--limit", "1"), "triggered; job "+id))
 	is.Equal(db.ok("cron", "rm", "nightly"), "schedule nightly deleted\n")

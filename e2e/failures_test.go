@@ -41,7 +41,7 @@ func TestFailuresAndRetryCommands(t *testing.T) {
 	is.True(strings.HasPrefix(db.ok("retry", "--failures", group.ID, "--dry-run"), "3 jobs would be retried: "))
 	is.Equal(db.ok("retry", "--failures", group.ID, "--since", "1h"), "3 jobs retried\n")
 	for _, id := range ids {
-		db.until(id, "runs again", func(j job.Job) bool { return j.Epoch == 2 })
+		db.until(id, "runs again", func(j job.JobRow) bool { return j.Epoch == 2 })
 	}
 	is.Equal(db.job(other).Epoch, 1)
 	is.Equal(db.run("retry", "--failures", group.ID, "--kind", "demo.fail").code, 2) // --failures cannot be combined with other filters

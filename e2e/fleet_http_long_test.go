@@ -96,15 +96,15 @@ func (f *steered) lane(name, body string) {
 }
 
 // get reads a job through the next process.
-func (f *steered) get(id string) job.Job {
+func (f *steered) get(id string) job.JobRow {
 	f.t.Helper()
 	raw, err := json.Marshal(f.does("root", "GET", "/jobs/"+id, ""))
 	f.is.NoErr(err)
-	return decoded[job.Job](f.t, string(raw))
+	return decoded[job.JobRow](f.t, string(raw))
 }
 
 // until waits until a job has reached a state.
-func (f *steered) until(id string, state job.State) (j job.Job) {
+func (f *steered) until(id string, state job.State) (j job.JobRow) {
 	f.t.Helper()
 	pgtest.Wait(f.t, "job "+id+" is "+string(state), func() bool { j = f.get(id); return j.State == state })
 	return j

@@ -129,7 +129,7 @@ func (f *fleet) submit(n int) {
 	for i := range list {
 		list[i] = runner.Raw{Name: "demo.sleep", JSON: []byte(`{"ms":40}`)}
 	}
-	_, err = r.EnqueueMany(f.t.Context(), list, runner.Foreign())
+	_, err = r.EnqueueMany(f.t.Context(), list, runner.AllowUnregistered())
 	f.is.NoErr(err)
 	f.is.NoErr(inside.Of(r).Store.Notify(f.t.Context(), f.pool))
 }

@@ -220,7 +220,7 @@ func looks(f *steered) {
 		var slots []string
 		for _, s := range now.Running {
 			if s.Lane == "seen" {
-				slots = append(slots, fmt.Sprint(s.Job, s.Fence, s.Boot, s.Pod, s.Since.UnixMicro()))
+				slots = append(slots, fmt.Sprint(s.Job, s.Fence, s.PodID, s.Pod, s.Since.UnixMicro()))
 			}
 		}
 		f.is.Equal(slices.Sorted(slices.Values(slots)), rows) // the job, fence, pod and start time of each slot

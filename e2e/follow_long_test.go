@@ -16,7 +16,7 @@ func TestExamplePipelineFromCommandLine(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}
 	serve(t, db.url, nil)
-	answer := decoded[struct{ Job job.Job }](t, db.ok("enqueue", "csv_ingest", "--args", `{"year":2024}`, "--subject", "travel/2024", "--wait", "--json"))
+	answer := decoded[struct{ Job job.JobRow }](t, db.ok("enqueue", "csv_ingest", "--args", `{"year":2024}`, "--subject", "travel/2024", "--wait", "--json"))
 	is.Equal(answer.Job.Kind, "unit_totals")
 	result := decoded[map[string]float64](t, string(answer.Job.Result))
 	is.Equal(result["flights"], 20000.0)

@@ -43,7 +43,7 @@ func TestPauseDrainFreezeCommands(t *testing.T) {
 	is.Equal(db.ok("resume", "interactive"), "lane interactive resumed\n")
 	db.inState(waits, job.Succeeded)
 
-	is.Equal(decoded[job.Quiet](t, db.ok("drain", "--pod", "web-1", "--wait", "20s", "--json")), job.Quiet{Changed: true, Quiet: true})
+	is.Equal(decoded[job.DrainResult](t, db.ok("drain", "--pod", "web-1", "--wait", "20s", "--json")), job.DrainResult{Changed: true, Quiet: true})
 	is.True(strings.Contains(db.ok("pods"), "drained"))
 	pgtest.Wait(t, "the pod is not ready", func() bool { return pod.status("/readyz") == 503 })
 	is.Equal(pod.status("/healthz"), 200)

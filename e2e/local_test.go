@@ -54,7 +54,7 @@ func TestExportLosesDatabase(t *testing.T) {
 	defer r.Close()
 	large := []byte(`"` + strings.Repeat("x", 500_000) + `"`)
 	for range 40 {
-		_, err := r.Enqueue(t.Context(), runner.Raw{Name: "some.kind", JSON: large}, runner.Foreign())
+		_, err := r.Enqueue(t.Context(), runner.Raw{Name: "some.kind", JSON: large}, runner.AllowUnregistered())
 		is.NoErr(err)
 	}
 	proxy := pgtest.NewProxy(t, url)

@@ -96,9 +96,9 @@ func (d database) enqueue(args ...string) string {
 }
 
 // job reads a job with `trapeze job`.
-func (d database) job(id string) job.Job {
+func (d database) job(id string) job.JobRow {
 	d.t.Helper()
-	return decoded[job.Job](d.t, d.ok("job", id, "--json"))
+	return decoded[job.JobRow](d.t, d.ok("job", id, "--json"))
 }
 
 func decoded[T any](t *testing.T, text string) (v T) {

@@ -26,7 +26,7 @@ func TestPipelineCommands(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	pool := pgtest.Connect(t, db.url)
-	r, err := runner.New(pool, runner.Options{Name: "a", MaxAttempts: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	r, err := runner.New(pool, runner.Options{PodName: "a", MaxAttempts: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	is.NoErr(err)
 	t.Cleanup(r.Close)
 	var healed atomic.Bool

@@ -17,7 +17,7 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
-	ended := func(id string, want job.State) job.Job {
+	ended := func(id string, want job.State) job.JobRow {
 		t.Helper()
 		db.inState(id, want)
 		return db.job(id)
@@ -26,7 +26,7 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	id := db.enqueue("demo.fail", "--args", `{"message":"broken"}`)
 	ended(id, job.Failed)
 	is.Equal(strings.TrimSpace(db.ok("retry", id, "--args", `{"message":"broken again"}`)), "job "+id+" is pending again")
-	db.until(id, "has failed again", func(j job.Job) bool { return j.State == job.Failed && j.Epoch == 2 })
+	db.until(id, "has failed again", func(j job.JobRow) bool { return j.State == job.Failed && j.Epoch == 2 })
 	is.True(strings.Contains(*db.job(id).Error, "broken again"))
 	is.Equal(db.run("retry", "999999").code, 1)
 
@@ -53,7 +53,7 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	is.Equal(*ended(panicked, job.Failed).ErrorClass, job.ClassPanic)
 	for _, filter := range [][]string{{"--error-class", "panic"}, {"--job-reason", "error", "--kind", "demo.panic"}, {"--error-class", "panic", "--error-code", ""}} {
 		is.Equal(decoded[map[string]any](t, db.ok(append([]string{"retry", "--dry-run", "--json"}, filter...)...))["sample"], []any{panicked})
-		is.Equal(decoded[job.Job](t, db.ok(append([]string{"jobs", "--json"}, filter...)...)).ID, db.job(panicked).ID)
+		is.Equal(decoded[job.JobRow](t, db.ok(append([]string{"jobs", "--json"}, filter...)...)).ID, db.job(panicked).ID)
 	}
 	is.True(strings.Contains(db.ok("job", panicked), "error class    panic"))
 	is.Equal(db.ok("jobs", "--json", "--error-code", "23505"), "")

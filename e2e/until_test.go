@@ -32,7 +32,7 @@ func (d database) store() *store.Store {
 
 // until waits until a job meets a condition, and returns the job. It polls with queries, because running a command for each poll would keep
 // a CPU busy.
-func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) {
+func (d database) until(id, what string, wanted func(job.JobRow) bool) (j job.JobRow) {
 	d.t.Helper()
 	number, err := strconv.ParseInt(id, 10, 64)
 	is.New(d.t).NoErr(err)
@@ -51,13 +51,13 @@ func (d database) running(sleep time.Duration) (id string) {
 	d.t.Helper()
 	for started := false; !started; sleep *= 2 {
 		id = d.enqueue("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, sleep.Milliseconds()))
-		started = d.until(id, "has started", func(j job.Job) bool { return j.StartedAt != nil }).State == job.Running
+		started = d.until(id, "has started", func(j job.JobRow) bool { return j.StartedAt != nil }).State == job.Running
 	}
 	return id
 }
 
 // inState waits until a job has reached a state, and returns the job.
-func (d database) inState(id string, want job.State) job.Job {
+func (d database) inState(id string, want job.State) job.JobRow {
 	d.t.Helper()
-	return d.until(id, "is "+string(want), func(j job.Job) bool { return j.State == want })
+	return d.until(id, "is "+string(want), func(j job.JobRow) bool { return j.State == want })
 }

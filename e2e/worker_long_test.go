@@ -37,7 +37,7 @@ func TestLateResultFromFrozenWorker(t *testing.T) {
 	frozen := startFar(t, p.HTTP)
 	id := db.arrives("demo.sleep", "--args", `{"ms":4000}`)
 	frozen.signal(syscall.SIGSTOP)
-	db.until(id, "loses its lease", func(j job.Job) bool { return j.Crashes == 1 })
+	db.until(id, "loses its lease", func(j job.JobRow) bool { return j.Crashes == 1 })
 	startFar(t, p.HTTP)
 	j := db.inState(id, job.Succeeded)
 	is.Equal(j.Fence, int64(2))
@@ -76,7 +76,7 @@ func TestRemoteWorkersConnectionsCut(t *testing.T) {
 	pgtest.Wait(t, "its stream is open again", func() bool { return strings.Contains(db.ok("pods"), ", stream 2") })
 	proxy.Blackhole()
 	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
-	db.until(id, "was sent", func(j job.Job) bool { return j.Fence > 0 })
+	db.until(id, "was sent", func(j job.JobRow) bool { return j.Fence > 0 })
 	db.inState(id, job.Pending)
 	proxy.Pass()
 	j = db.inState(id, job.Succeeded)
@@ -91,7 +91,7 @@ func (d database) arrives(args ...string) (id string) {
 	id = d.enqueue(args...)
 	var fence int64
 	var since time.Time
-	d.until(id, "has arrived", func(j job.Job) bool {
+	d.until(id, "has arrived", func(j job.JobRow) bool {
 		if j.State != job.Running || j.Fence != fence {
 			fence, since = j.Fence, time.Now()
 		}

@@ -60,7 +60,7 @@ func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it set
 	w := newPuppet(t, &pod{ReadyLine: cli.ReadyLine{HTTP: web.URL}}, puppetsToken)
 	is.NoErr(w.opens(2, "demo.echo"))
 	w.keepsBeating()
-	made, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.echo"}, runner.Foreign())
+	made, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.echo"}, runner.AllowUnregistered())
 	is.NoErr(err)
 	a := w.takes()
 	forged := newPuppet(t, &pod{ReadyLine: cli.ReadyLine{HTTP: web.URL}}, "nobody-nobody-nobody-nobody-1")
@@ -110,7 +110,7 @@ func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it set
 	_, err = w.reports(a, `"done"`)
 	is.NoErr(err)
 	pgtest.Wait(t, "it has ended", func() bool {
-		j, err := r.Job(t.Context(), made.ID)
+		j, err := r.GetJob(t.Context(), made.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 	look()

@@ -135,7 +135,7 @@ func TestRemoteWorkerRequestedKinds(t *testing.T) {
 	j := db.inState(failing, job.Failed)
 	is.Equal(fmt.Sprintf("%d %d %s %d %s", j.Attempt, j.Fence, j.Lane, j.Priority, j.Args), `2 2 narrow 7 {"message":"again"}`)
 	db.ok("retry", failing)
-	db.until(failing, "runs again, as a dead letter that was put back", func(now job.Job) bool { return now.Epoch > j.Epoch && now.State == job.Failed })
+	db.until(failing, "runs again, as a dead letter that was put back", func(now job.JobRow) bool { return now.Epoch > j.Epoch && now.State == job.Failed })
 	is.Equal(db.job(failing).Lane, "narrow")
 
 	// A million progress reports cause only a few writes.

@@ -97,7 +97,7 @@ func TestDemoJobSnoozeRemoteWorker(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	startFar(t, dispatcher(t, db).HTTP)
 	for range 2 {
-		j := db.until(db.enqueue("demo.snooze", "--args", `{"times":1,"delay_ms":1}`), "has ended", func(j job.Job) bool { return j.State.Terminal() })
+		j := db.until(db.enqueue("demo.snooze", "--args", `{"times":1,"delay_ms":1}`), "has ended", func(j job.JobRow) bool { return j.State.Terminal() })
 		is.Equal(string(j.Result), `{"times":1}`)
 	}
 }

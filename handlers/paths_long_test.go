@@ -35,7 +35,7 @@ func TestPipelinePollVersusFastPath(t *testing.T) {
 		pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := r.Ready(); return ready })
 		b := &bench{Runner: r, t: t, pool: pool}
 		if polls := i == 0; polls {
-			_, err := r.Enqueue(t.Context(), runner.Raw{Name: "elsewhere"}, runner.Foreign(), runner.Priority(100))
+			_, err := r.Enqueue(t.Context(), runner.Raw{Name: "elsewhere"}, runner.AllowUnregistered(), runner.Priority(100))
 			is.NoErr(err)
 		}
 		for _, s := range b.pipeline(handlers.Ingest{Year: 2024}) {

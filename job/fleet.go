@@ -57,7 +57,7 @@ type LaneEngine interface {
 	Use(ctx context.Context, lanes []string) (map[string]EngineUse, error)
 	// JobURL returns the URL, in the engine's own dashboard, of a job's latest run, which is identified by the job's fence. It returns an
 	// empty string if there is no such page.
-	JobURL(j Job) string
+	JobURL(j JobRow) string
 	// Check examines the engine, for example its connection and retention, for the doctor command.
 	Check(ctx context.Context) []EngineFinding
 }
@@ -65,7 +65,7 @@ type LaneEngine interface {
 // EngineProgress is implemented by a [LaneEngine] that keeps the progress of running jobs outside PostgreSQL.
 type EngineProgress interface {
 	// Progress returns the progress that a running job's handler has reported, or nil if there is none.
-	Progress(ctx context.Context, j Job) (*Progress, error)
+	Progress(ctx context.Context, j JobRow) (*Progress, error)
 }
 
 // EngineUse is the report of an engine other than PostgreSQL about a lane.

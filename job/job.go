@@ -89,8 +89,8 @@ func Following(plan json.RawMessage) (steps []Step) {
 	return steps
 }
 
-// Job is an operator's view of a job.
-type Job struct {
+// JobRow is an operator's view of a job.
+type JobRow struct {
 	ID              int64           `json:"id,string"`
 	Kind            string          `json:"kind"`
 	Lane            string          `json:"lane"`
@@ -149,19 +149,19 @@ type Event struct {
 	From    State           `json:"from"`
 	To      State           `json:"to"`
 	Actor   string          `json:"actor"`
-	Boot    *string         `json:"pod_id"`
+	PodID   *string         `json:"pod_id"`
 	Pod     *string         `json:"pod"`
 	Fence   *int64          `json:"fence"`
 	Level   string          `json:"level"`
 	Event   string          `json:"event"`
 	Message *string         `json:"message"`
 	Fields  json.RawMessage `json:"fields"`
-	Remote  bool            `json:"remote,omitempty"` // Boot identifies a remote worker
+	Remote  bool            `json:"remote,omitempty"` // PodID identifies a remote worker
 }
 
 // Pod is a process that runs or used to run jobs.
 type Pod struct {
-	Boot       string     `json:"pod_id"`
+	PodID      string     `json:"pod_id"`
 	Name       string     `json:"name"`
 	Version    string     `json:"version"`
 	Kinds      []string   `json:"kinds"`
@@ -183,7 +183,7 @@ type Pod struct {
 type Stack struct {
 	Job   int64     `json:"job,string"`
 	Fence int64     `json:"fence"`
-	Boot  string    `json:"pod_id"`
+	PodID string    `json:"pod_id"`
 	Pod   string    `json:"pod"`
 	At    time.Time `json:"at"`    // when the pod answered
 	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, truncated to 64 KiB
@@ -223,23 +223,23 @@ const (
 // Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. A field with its zero
 // value is unset, and the kind's value applies. A step then inherits the lane, priority and submitter of the previous job.
 type Submission struct {
-	Step           // kind, args as JSON, lane, subject, key and priority
-	Delay          time.Duration
-	MaxAttempts    int
-	UniqueKey      string
-	UniqueWhile    UniqueWhile   // applies to UniqueKey
-	Replace        bool          // the job that waits with the unique key takes the args
-	Debounce       time.Duration // the job becomes due so long after the latest submission
-	DebounceMax    time.Duration // and at the latest so long after the first one
-	Throttle       time.Duration // the job starts no earlier than so long after the last one of the unique key
-	IdempotencyKey string
-	Submitter      string
-	Pipeline       string // the pipeline's name
-	NeedsApproval  bool
-	StartBy        time.Duration // time from the submission within which the job must start; 0 means no limit
-	Ordered        bool          // keeps its subject while it waits for a retry
-	Foreign        bool
-	Then           []Step // the next steps of the chain, in order
+	Step              // kind, args as JSON, lane, subject, key and priority
+	Delay             time.Duration
+	MaxAttempts       int
+	UniqueKey         string
+	UniqueWhile       UniqueWhile   // applies to UniqueKey
+	Replace           bool          // the job that waits with the unique key takes the args
+	Debounce          time.Duration // the job becomes due so long after the latest submission
+	DebounceMax       time.Duration // and at the latest so long after the first one
+	Throttle          time.Duration // the job starts no earlier than so long after the last one of the unique key
+	IdempotencyKey    string
+	Submitter         string
+	Pipeline          string // the pipeline's name
+	NeedsApproval     bool
+	StartBy           time.Duration // time from the submission within which the job must start; 0 means no limit
+	Ordered           bool          // keeps its subject while it waits for a retry
+	AllowUnregistered bool
+	Then              []Step // the next steps of the chain, in order
 }
 
 // Branch is the outcome of one branch of a fan-out. A branch is either a child with its next steps, or a part that was completed

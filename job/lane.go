@@ -243,8 +243,8 @@ type Closure struct {
 	Reason string    `json:"reason"` // empty if the operator gave no reason
 }
 
-// Quiet is the result of a command that stops jobs from starting and waits for running jobs to end.
-type Quiet struct {
+// DrainResult is the result of a command that stops jobs from starting and waits for running jobs to end.
+type DrainResult struct {
 	Changed bool `json:"changed"` // false if the target was already paused, frozen or drained
 	Running int  `json:"running"` // jobs that are still running in the command's scope
 	// Quiet means that no job is running in the command's scope and that none will start there until the scope is resumed, because every
@@ -264,7 +264,7 @@ type Slot struct {
 	Priority        int       `json:"priority"`
 	Attempt         int       `json:"attempt"`
 	Fence           int64     `json:"fence"`
-	Boot            string    `json:"pod_id"`
+	PodID           string    `json:"pod_id"`
 	Pod             string    `json:"pod"`
 	Since           time.Time `json:"since"`   // when the job was claimed
 	Fetched         bool      `json:"fetched"` // claimed ahead of a free slot; no start is recorded yet

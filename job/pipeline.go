@@ -49,7 +49,7 @@ type Tree struct {
 
 // TreeJob is a job in a [Tree].
 type TreeJob struct {
-	Job
+	JobRow
 	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil if the job has not fanned out, or if the tree is too large to include the fan-out
 }
 

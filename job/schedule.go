@@ -96,15 +96,15 @@ type OccurrenceOutcome string
 
 // The outcomes of an occurrence.
 const (
-	FireFired     OccurrenceOutcome = "fired"     // its job was submitted in the transaction that recorded the occurrence
-	FireDuplicate OccurrenceOutcome = "duplicate" // another job holds the unique key
-	FireOverlap   OccurrenceOutcome = "overlap"   // skipped: the previous job has not ended
-	FireMissed    OccurrenceOutcome = "missed"    // no pod processed it in time, and the policy submits no job for it
-	FireFailed    OccurrenceOutcome = "failed"    // its submission was rejected
+	OccurrenceFired     OccurrenceOutcome = "fired"     // its job was submitted in the transaction that recorded the occurrence
+	OccurrenceDuplicate OccurrenceOutcome = "duplicate" // another job holds the unique key
+	OccurrenceOverlap   OccurrenceOutcome = "overlap"   // skipped: the previous job has not ended
+	OccurrenceMissed    OccurrenceOutcome = "missed"    // no pod processed it in time, and the policy submits no job for it
+	OccurrenceFailed    OccurrenceOutcome = "failed"    // its submission was rejected
 )
 
-// Fire is one occurrence of a schedule.
-type Fire struct {
+// Occurrence is one occurrence of a schedule.
+type Occurrence struct {
 	Schedule  string            `json:"schedule"`
 	FireAt    time.Time         `json:"fire_at"`
 	DecidedAt time.Time         `json:"decided_at"`
@@ -165,9 +165,9 @@ type ScheduleChanged struct {
 // ScheduleUse is a schedule with its latest and next occurrences.
 type ScheduleUse struct {
 	Schedule
-	Words     string      `json:"words"`            // the expression in plain language
-	NextFires []time.Time `json:"next_occurrences"` // the next five occurrences; none while it is paused
-	LastFires []Fire      `json:"last_occurrences"` // the latest twenty occurrences, newest first
+	Words     string       `json:"words"`            // the expression in plain language
+	NextFires []time.Time  `json:"next_occurrences"` // the next five occurrences; none while it is paused
+	LastFires []Occurrence `json:"last_occurrences"` // the latest twenty occurrences, newest first
 }
 
 // DefaultSchedule returns the default settings for a new schedule.

@@ -20,9 +20,9 @@ func TestDurationUnitEncoding(t *testing.T) {
 	var again Lane
 	is.NoErr(json.Unmarshal(encoded, &again))
 	is.Equal(again, lane)
-	encoded, err = json.Marshal(Fire{Took: &took})
+	encoded, err = json.Marshal(Occurrence{Took: &took})
 	is.NoErr(err)
-	var fire Fire
+	var fire Occurrence
 	is.NoErr(json.Unmarshal(encoded, &fire))
 	is.Equal(fire.Took.Duration(), 1500*time.Microsecond) // fractions are preserved
 

@@ -27,7 +27,7 @@ func TestRemoteBatch(t *testing.T) {
 			results := make([]runner.BatchResult, len(jobs))
 			for i, j := range jobs {
 				j.Progress(1, 2)
-				if results[i].Outcome = runner.Then(raw("on_a_pod", `{}`), runner.Foreign()).Result(j.ID()); j.Key() == "bad" {
+				if results[i].Outcome = runner.Then(raw("on_a_pod", `{}`), runner.AllowUnregistered()).Result(j.ID()); j.Key() == "bad" {
 					results[i].Err = runner.Permanent(errors.New("no"))
 				}
 			}

@@ -169,7 +169,7 @@ func TestArbitraryRemoteWorkerText(t *testing.T) {
 		"a result with a NUL":                {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"\u0000"`)}}}, job.Failed},
 		"a result of 2 MiB":                  {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}}}, job.Failed},
 		"a step without a kind":              {then(&remotepb.Step{}), job.Failed},
-		"a step with a huge kind":            {then(&remotepb.Step{Kind: text, Foreign: true}), job.Failed},
+		"a step with a huge kind":            {then(&remotepb.Step{Kind: text, AllowUnregistered: true}), job.Failed},
 		"a step in an unknown lane":          {then(&remotepb.Step{Kind: "far", Lane: "nowhere"}), job.Failed},
 		"a step with a NUL":                  {then(&remotepb.Step{Kind: "far", Subject: &text}), job.Failed},
 		"a step with an invalid priority":    {then(&remotepb.Step{Kind: "far", Priority: &priority}), job.Failed},
@@ -213,7 +213,7 @@ func TestArbitraryRemoteWorkerText(t *testing.T) {
 		if _, err := c.ReportResult(t.Context(), connect.NewRequest(m)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		j, err := p.Job(t.Context(), id)
+		j, err := p.GetJob(t.Context(), id)
 		is.NoErr(err)
 		if j.State != said.state {
 			t.Errorf("%s: the job is %s, want %s: %s", name, j.State, said.state, deref(j.Error))

@@ -130,19 +130,19 @@ func raw(kind, args string) runner.Raw { return runner.Raw{Name: kind, JSON: []b
 
 func submit(t *testing.T, p pod, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
-	made, err := p.Enqueue(t.Context(), args, append(options, runner.Foreign())...)
+	made, err := p.Enqueue(t.Context(), args, append(options, runner.AllowUnregistered())...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return made.ID
 }
 
-func ends(t *testing.T, p pod, id int64, want job.State) job.Job {
+func ends(t *testing.T, p pod, id int64, want job.State) job.JobRow {
 	t.Helper()
-	var j job.Job
+	var j job.JobRow
 	pgtest.Wait(t, "the job has ended", func() bool {
 		var err error
-		if j, err = p.Job(t.Context(), id); err != nil {
+		if j, err = p.GetJob(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		return j.State.Terminal()
@@ -222,7 +222,7 @@ func TestRemoteHandlerFeatures(t *testing.T) {
 				}
 				total += n
 			}
-			return runner.Then(raw("on_a_pod", `{}`), runner.Foreign()).Result(map[string]any{"from": from, "total": total}), nil
+			return runner.Then(raw("on_a_pod", `{}`), runner.AllowUnregistered()).Result(map[string]any{"from": from, "total": total}), nil
 		})
 	})
 	id := submit(t, p, load{4}, runner.Submitter("ann"), runner.MaxAttempts(3))
@@ -244,7 +244,7 @@ func TestRemoteHandlerFeatures(t *testing.T) {
 	is.Equal(grown, 10)                            // twice the initial 5 ms
 	is.True(slices.Contains(events, "load.begun")) // the handler's event is in the job's history
 	is.True(slices.Contains(events, "job.snoozed"))
-	var total job.Job
+	var total job.JobRow
 	pgtest.Wait(t, "the last step runs on a pod", func() bool {
 		page, err := view.Jobs(t.Context(), inside.Of(p.Runner).Store, job.Filter{Pipeline: id})
 		is.NoErr(err)
@@ -257,7 +257,7 @@ func TestRemoteHandlerFeatures(t *testing.T) {
 		}
 		return over
 	})
-	total, err = p.Job(t.Context(), total.ID)
+	total, err = p.GetJob(t.Context(), total.ID)
 	is.NoErr(err)
 	is.Equal(string(total.Result), `{"from":"loaded","total":12}`)
 }
@@ -289,7 +289,7 @@ func TestDatabaseFeaturesInRemoteHandler(t *testing.T) {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
-	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.Foreign())
+	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.AllowUnregistered())
 	is.True(errors.Is(err, runner.ErrNoDatabase)) // the runner has no database connection
 	_, err = r.Admin().Status(t.Context())
 	is.True(errors.Is(err, runner.ErrNoDatabase))
@@ -310,10 +310,10 @@ func TestStoppingWorkerReturnsJobs(t *testing.T) {
 	id := submit(t, p, raw("long", `{}`))
 	<-begun
 	is.NoErr(stop())
-	var j job.Job
+	var j job.JobRow
 	pgtest.Wait(t, "the job is pending", func() bool { // the pod may have claimed the job once more before it noticed the end of the stream
 		var err error
-		j, err = p.Job(t.Context(), id)
+		j, err = p.GetJob(t.Context(), id)
 		return err == nil && j.State == job.Pending
 	})
 	is.Equal(j.Attempt, 0) // no attempt was used up

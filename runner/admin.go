@@ -32,9 +32,9 @@ func (a Admin) finishCommand(ctx context.Context, err error) error {
 
 // finishDrain is like finishCommand, but for a command that keeps jobs in a scope from starting. It waits up to atMost for the jobs running
 // there to end.
-func (a Admin) finishDrain(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope, err error) (job.Quiet, error) {
+func (a Admin) finishDrain(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope, err error) (job.DrainResult, error) {
 	if err := a.finishCommand(ctx, err); err != nil {
-		return job.Quiet{}, err
+		return job.DrainResult{}, err
 	}
 	q, err := a.pod.AwaitQuiet(ctx, atMost, of)
 	q.Changed = changed

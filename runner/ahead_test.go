@@ -218,7 +218,7 @@ func TestClaimsAheadLaneOrder(t *testing.T) {
 		_, _ = r.Admin().Cancel(t.Context(), id, "dice")
 		cancelled[id] = true
 	}
-	_, err = r.Admin().Unpause(t.Context(), "me")
+	_, err = r.Admin().Resume(t.Context(), "me")
 	is.NoErr(err)
 	open()
 	waitEnded(t, r, slow)

@@ -75,8 +75,8 @@ func TestApprovalWakeUpAcrossPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	a := start(t, pool, runner.Options{Name: "a", PollInterval: time.Hour, Disabled: true}, map[string]handler{"k": succeed})
-	start(t, pool, runner.Options{Name: "b", PollInterval: time.Hour}, map[string]handler{"k": succeed})
+	a := start(t, pool, runner.Options{PodName: "a", PollInterval: time.Hour, Disabled: true}, map[string]handler{"k": succeed})
+	start(t, pool, runner.Options{PodName: "b", PollInterval: time.Hour}, map[string]handler{"k": succeed})
 	id := enqueue(t, a, rawArgs("k"), runner.NeedsApproval())
 	is.NoErr(a.Admin().Approve(t.Context(), id, ""))
 	is.Equal(waitEnded(t, a, id).State, job.Succeeded) // the approval woke the pod: its next poll is an hour away

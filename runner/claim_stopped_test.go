@@ -26,7 +26,7 @@ func TestLateClaimForStoppingRunner(t *testing.T) {
 	r.pod.Runs.Shut()
 	is.True(!r.pod.Unknown.Due())
 	reserved := map[string]int{"default": 1}
-	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []*store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}}, reserved)
+	r.pod.LaunchClaims(r.PodID(), store.Claims{Jobs: []*store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}}, reserved)
 	is.True(r.pod.Unknown.Due())     // the claim will be handed back before the pod leaves
 	is.Equal(reserved["default"], 1) // releasing the reserved slot is left to the caller
 	is.Equal(r.pod.Runs.Len(), 0)

@@ -20,7 +20,7 @@ func TestReadBackAfterIdentityChange(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lanes (name, enabled) values ('later', false)`)
 	r := start(t, pool, named("a"), map[string]handler{"k": succeed})
 	id := enqueue(t, r, rawArgs("k"), runner.Lane("later"))
-	claimed, err := inside.Of(r).Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "later", N: 1}}, []string{"k"}, nil, true)
+	claimed, err := inside.Of(r).Store.Claim(t.Context(), r.PodID(), []store.Want{{Lane: "later", N: 1}}, []string{"k"}, nil, true)
 	is.NoErr(err)
 	is.Equal(len(claimed.Jobs), 1)
 	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return inside.Of(r).Store.History() != "" })

@@ -63,7 +63,7 @@ func TestStopCauseAfterOperatorStop(t *testing.T) {
 	operator := newRunner(t, pool, runner.Options{}, nil)
 	for range jobs {
 		id := enqueueStarted(t, r, rawArgs("k"))
-		_, err := operator.Admin().Stop(t.Context(), id, "ann")
+		_, err := operator.Admin().ForceCancel(t.Context(), id, "ann")
 		is.NoErr(err)
 		is.True(errors.Is(soonest(t, causes), job.ErrStopped))
 	}
@@ -84,7 +84,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 // reply to a claim, or the commit of a job's end, is lost.
 func claimUnknown(t *testing.T, by *runner.Runner, podID string) (id int64) {
 	t.Helper()
-	id = enqueue(t, by, rawArgs("unknown"), runner.Foreign())
+	id = enqueue(t, by, rawArgs("unknown"), runner.AllowUnregistered())
 	found, err := inside.Of(by).Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, nil, true)
 	if err != nil || len(found.Jobs) != 1 || found.Jobs[0].ID != id {
 		t.Fatal(found, err)
@@ -101,7 +101,7 @@ func TestUnknownClaimAfterFailedHeartbeat(t *testing.T) {
 	o := named("a")
 	o.LeaseDuration = time.Minute
 	r := start(t, cut, o, map[string]handler{"k": succeed})
-	id := claimUnknown(t, direct, r.Boot())
+	id := claimUnknown(t, direct, r.PodID())
 	fails := metricValue(t, r, "trapeze_db_errors_total")
 	proxy.Refuse()
 	proxy.Reset()

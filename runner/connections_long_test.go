@@ -30,7 +30,7 @@ func TestTwentyPodsOnDefaultServer(t *testing.T) {
 	is.Equal(queryOne[string](t, admin, `show max_connections`), "100")
 	var pods []*runner.Runner
 	for n := range 20 { // each pod has a separate host pool
-		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatInterval: 2 * time.Second}
+		o := runner.Options{PodName: fmt.Sprint("pod-", n), HeartbeatInterval: 2 * time.Second}
 		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]handler{"k": succeed}))
 	}
 	errs := make(chan error, 20*10)
@@ -106,7 +106,7 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 	log := slog.New(listens{slog.DiscardHandler, "heartbeat failed", late})
 	o := runner.Options{LeaseDuration: 8 * time.Second, HeartbeatInterval: time.Second, Logger: log}
 	r := start(t, pgtest.Connect(t, server.URL()), o, map[string]handler{"k": succeed})
-	podID := r.Boot()
+	podID := r.PodID()
 	waitEnded(t, r, enqueue(t, r, rawArgs("k")))
 	is.NoErr(watch.Ping(t.Context()))
 	takeAll(t, server.URL())
@@ -129,7 +129,7 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 		return queryOne[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
 	})
 	is.True(queryOne[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // the heartbeat uses the same connection
-	is.Equal(r.Boot(), podID)
+	is.Equal(r.PodID(), podID)
 	waitEnded(t, r, enqueue(t, r, rawArgs("k"))) // the pod's existing connections are sufficient
 	is.Equal(queryOne[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }

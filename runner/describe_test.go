@@ -41,7 +41,7 @@ func TestFakeSubmissionOptions(t *testing.T) {
 		_, err := e.Enqueue(t.Context(), runner.Chain(invoice{7}, runner.Step(invoice{8}, runner.Lane("slow"))),
 			runner.Subject("order 7"), runner.Lane("money"), runner.Priority(0), runner.Delay(time.Hour), runner.MaxAttempts(3),
 			runner.Unique("7", runner.WhileActive), runner.IdempotencyKey("again"), runner.Submitter("ann"), runner.Pipeline("billing"),
-			runner.NeedsApproval(), runner.Foreign(), runner.Ordered(), runner.StartBy(2*time.Hour))
+			runner.NeedsApproval(), runner.AllowUnregistered(), runner.Ordered(), runner.StartBy(2*time.Hour))
 		return err
 	}
 	is.NoErr(service(fake))
@@ -59,7 +59,7 @@ func TestFakeSubmissionOptions(t *testing.T) {
 	is.Equal(s.Submitter, "ann")
 	is.Equal(s.Pipeline, "billing")
 	is.True(s.NeedsApproval)
-	is.True(s.Foreign)
+	is.True(s.AllowUnregistered)
 	is.True(s.Ordered)
 	is.Equal(s.StartBy, 2*time.Hour)
 	is.Equal(len(s.Then), 1)

@@ -63,7 +63,7 @@ func TestLaneOrderWithDistantDatabase(t *testing.T) {
 		is.NoErr(err)
 		want = append(append(want, ids...), enqueue(t, r, rawArgs("job"), runner.Subject(string(rune('a'+i)))))
 	}
-	_, err = r.Admin().Unpause(t.Context(), "me")
+	_, err = r.Admin().Resume(t.Context(), "me")
 	is.NoErr(err)
 	for _, id := range want {
 		waitEnded(t, r, id)

@@ -158,7 +158,7 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		a := start(t, pgtest.Connect(t, url), silent, map[string]handler{"a": succeed})
 		b := start(t, pgtest.Connect(t, url), silent, map[string]handler{"b": succeed})
 		began := time.Now()
-		id := enqueue(t, a, rawArgs("b"), runner.Foreign(), runner.Delay(time.Second))
+		id := enqueue(t, a, rawArgs("b"), runner.AllowUnregistered(), runner.Delay(time.Second))
 		is.Equal(waitEnded(t, b, id).State, job.Succeeded)
 		is.True(time.Since(began) < 20*time.Second)
 	})
@@ -171,7 +171,7 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		exec(t, pool, `insert into trapeze.pods (id, name, version, kinds, slots, limits, lease_until)
 			select '00000000-0000-4000-8000-000000000001', 'dead', version, kinds, slots, limits, now() - interval '1 second' from trapeze.pods`)
 		other := newRunner(t, pool, silent, nil)
-		id, locked := enqueue(t, other, rawArgs("dead"), runner.Foreign()), enqueue(t, other, rawArgs("dead"), runner.Foreign())
+		id, locked := enqueue(t, other, rawArgs("dead"), runner.AllowUnregistered()), enqueue(t, other, rawArgs("dead"), runner.AllowUnregistered())
 		exec(t, pool, `update trapeze.live set state = 'running', kind = 'b', fence = 1, attempt = 1, claimed_at = now(), started_at = now(),
 			pod = '00000000-0000-4000-8000-000000000001'`)
 		exec(t, pool, `update trapeze.jobs set kind = 'b'`)
@@ -194,7 +194,7 @@ func TestWaitTimeoutJobState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
-	text := podtest.State(t, r, enqueue(t, r, rawArgs("elsewhere"), runner.Foreign()))
+	text := podtest.State(t, r, enqueue(t, r, rawArgs("elsewhere"), runner.AllowUnregistered()))
 	for _, part := range []string{"is pending", "job.enqueued", "no_handler"} {
 		is.True(strings.Contains(text, part))
 	}

@@ -33,7 +33,7 @@ func TestEndCountByCause(t *testing.T) {
 		},
 		"shrugs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(rawArgs("fails"), runner.Step(rawArgs("later"), runner.Foreign())).FailFast(), nil
+			return runner.FanOut(rawArgs("fails"), runner.Step(rawArgs("later"), runner.AllowUnregistered())).FailFast(), nil
 		},
 		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("fine")), nil },
 	}
@@ -42,7 +42,7 @@ func TestEndCountByCause(t *testing.T) {
 	a, b := newRunner(t, pool, o, handlers, runner.MaxCrashes(1)), newRunner(t, pool, o, handlers, runner.MaxCrashes(1))
 	exec(t, pool, `insert into trapeze.lanes (name, max_age_s) values ('brief', 1)`)
 	submit := func(kind string, options ...runner.EnqueueOption) int64 {
-		return enqueue(t, a, rawArgs(kind), append(options, runner.Foreign())...)
+		return enqueue(t, a, rawArgs(kind), append(options, runner.AllowUnregistered())...)
 	}
 
 	submit("expires", runner.NeedsApproval()) // expires in the first maintenance run, on either pod
@@ -67,7 +67,10 @@ func TestEndCountByCause(t *testing.T) {
 	is.NoErr(err)
 	for _, end := range []func(*runner.Runner, int64) error{
 		func(r *runner.Runner, id int64) error { _, err := r.Admin().Cancel(t.Context(), id, "me"); return err },
-		func(r *runner.Runner, id int64) error { _, err := r.Admin().Stop(t.Context(), id, "me"); return err },
+		func(r *runner.Runner, id int64) error {
+			_, err := r.Admin().ForceCancel(t.Context(), id, "me")
+			return err
+		},
 	} {
 		for _, r := range []*runner.Runner{a, b} { // one of the two pods runs the job
 			id := submit("runs")

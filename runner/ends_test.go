@@ -38,7 +38,7 @@ func TestForeignKindMetricsBound(t *testing.T) {
 	for i := range 1100 {
 		list = append(list, rawArgs("kind-"+strconv.Itoa(i)))
 	}
-	_, err := r.EnqueueMany(t.Context(), list, runner.Foreign())
+	_, err := r.EnqueueMany(t.Context(), list, runner.AllowUnregistered())
 	is.NoErr(err)
 	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
 	is.NoErr(err)

@@ -54,11 +54,11 @@ func TestEnqueueMiddlewareOrder(t *testing.T) {
 
 	first := enqueue(t, r, runner.Chain(rawArgs("k", `{"n":1}`), runner.Step(rawArgs("k", `{"n":2}`), runner.Lane("default"))), runner.Subject("s"), runner.Priority(3),
 		runner.Delay(time.Hour), runner.MaxAttempts(7), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i"), runner.Submitter("ann"),
-		runner.Pipeline("p"), runner.NeedsApproval(), runner.Foreign(), runner.Lane("default"))
+		runner.Pipeline("p"), runner.NeedsApproval(), runner.AllowUnregistered(), runner.Lane("default"))
 	subject, priority := "s", 3
 	is.Equal(seen[0], []runner.Submission{{Step: job.Step{Kind: "k", Args: []byte(`{"n":1}`), Lane: "default", Subject: &subject, Priority: &priority},
 		Then: []job.Step{{Kind: "k", Args: []byte(`{"n":2}`), Lane: "default"}}, Delay: time.Hour, MaxAttempts: 7, UniqueKey: "u", UniqueWhile: runner.WhileActive, IdempotencyKey: "i", Submitter: "ann",
-		Pipeline: "p", NeedsApproval: true, Foreign: true}})
+		Pipeline: "p", NeedsApproval: true, AllowUnregistered: true}})
 	is.Equal(made[0], []runner.Submitted{{ID: first, PipelineID: first, State: job.AwaitingApproval}}) // the middleware also sees the submission's results
 	two, err := r.Enqueue(t.Context(), rawArgs("k", `{"n":1}`), runner.Unique("u", runner.WhileActive))
 	is.NoErr(err)

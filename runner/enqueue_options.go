@@ -155,8 +155,10 @@ func InSchema(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.schema = name })
 }
 
-// Foreign marks the kind as handled by another program, so it need not be registered here.
-func Foreign() EnqueueOption { return enqueueOption(func(w *submission) { w.Foreign = true }) }
+// AllowUnregistered marks the kind as handled by another program, so it need not be registered here.
+func AllowUnregistered() EnqueueOption {
+	return enqueueOption(func(w *submission) { w.AllowUnregistered = true })
+}
 
 // Chain declares a pipeline at submission, so its steps need not know about each other. Each step starts after the previous one has
 // succeeded, can read that step's result with [Job.PreviousResult], and inherits its subject, key and priority. [Step] sets options for a single

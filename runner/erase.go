@@ -24,8 +24,8 @@ type Erasure struct {
 	After   int64  // [Erased.Next] of the previous call, or 0 to start from the beginning
 }
 
-// Erased is the result of [Admin.Erase].
-type Erased struct {
+// EraseResult is the result of [Admin.Erase].
+type EraseResult struct {
 	Jobs         int      // jobs that were erased or, in a dry run, would be erased
 	Open         int      // jobs of the subject that were skipped because they, or jobs that followed from them, have not finished
 	Sample       []int64  // the first of the open jobs
@@ -41,10 +41,10 @@ type Erased struct {
 // from it, is unfinished: end those jobs and call Erase again.
 //
 // Erase scans all jobs because there is no index on the subject. If the scan has not finished after about 10 s, Erase returns with
-// [Erased.Next] set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of
+// [EraseResult.Next] set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of
 // the subject. Erase needs the permissions listed in docs/grants.md. It returns [job.ErrInvalid] if there is no subject. After
 // [job.ErrOutcomeUnknown], the call can be repeated.
-func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did Erased, err error) {
+func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did EraseResult, err error) {
 	actor = named(actor)
 	if e.Subject == "" {
 		return did, fmt.Errorf("%w: erase: subject is required", job.ErrInvalid)

@@ -21,10 +21,10 @@ func TestCrashLimitFailureJob(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, cut := cable(t, url)
 	wait, _ := latch(t)
-	falls := newRunner(t, cut, runner.Options{Name: "falls", MaxCrashes: 1}, map[string]handler{"after": succeed})
+	falls := newRunner(t, cut, runner.Options{PodName: "falls", MaxCrashes: 1}, map[string]handler{"after": succeed})
 	runner.HandleRaw(falls, "k", waitOn(wait), runner.OnFailure(rawArgs("after", `"the kind's"`)))
 	run(t, falls)
-	other := start(t, direct, runner.Options{Name: "other", MaxCrashes: 1}, map[string]handler{"else": succeed})
+	other := start(t, direct, runner.Options{PodName: "other", MaxCrashes: 1}, map[string]handler{"else": succeed})
 	job1, job2 := enqueueStarted(t, falls, rawArgs("k")), enqueueStarted(t, falls, rawArgs("k"), runner.OnFailure(rawArgs("after", `"its own"`)))
 	proxy.Blackhole()
 	for id, want := range map[int64]string{job1: `after"the kind's"`, job2: `after"its own"`} {

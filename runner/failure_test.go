@@ -87,7 +87,7 @@ func TestFailureJobAfterFinalAttempt(t *testing.T) {
 	// Only OnFailureOrCancel submits a job after a cancellation, no matter how the job is cancelled.
 	operator := r.Admin()
 	cancel := func(id int64) error { _, err := operator.Cancel(t.Context(), id, "ann"); return err }
-	stop := func(id int64) error { _, err := operator.Stop(t.Context(), id, "ann"); return err }
+	stop := func(id int64) error { _, err := operator.ForceCancel(t.Context(), id, "ann"); return err }
 	many := func(int64) error {
 		_, err := operator.CancelMany(t.Context(), job.Filter{Kind: "ok", States: []job.State{job.Pending}}, false, "ann")
 		return err

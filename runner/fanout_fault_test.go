@@ -51,7 +51,7 @@ func TestFanOutCommitsInDoubt(t *testing.T) {
 		return queryOne[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`) == 3
 	})
 	for range 20 {
-		enqueue(t, r, rawArgs("later"), runner.Foreign()) // a connection is still free
+		enqueue(t, r, rawArgs("later"), runner.AllowUnregistered()) // a connection is still free
 	}
 	proxy.Reset()
 	_, err = holder.Exec(t.Context(), `select pg_advisory_unlock(7)`)
@@ -72,7 +72,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	o.LeaseDuration = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as pod a's
 	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("elsewhere"), runner.Foreign()), runner.Step(rawArgs("elsewhere"), runner.Foreign())).Join(rawArgs("join")), nil
+			return runner.FanOut(runner.Step(rawArgs("elsewhere"), runner.AllowUnregistered()), runner.Step(rawArgs("elsewhere"), runner.AllowUnregistered())).Join(rawArgs("join")), nil
 		},
 		"join": func(context.Context, *raw) (*runner.Outcome, error) { joined.Add(1); return nil, nil },
 	})

@@ -262,14 +262,14 @@ func TestOversizedFanOut(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Foreign applies only to a single step. Otherwise, a step with a misspelled kind later in the chain would wait forever.
+// AllowUnregistered applies only to a single step. Otherwise, a step with a misspelled kind later in the chain would wait forever.
 func TestJoinChainUnknownKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(rawArgs("child")).Join(runner.Chain(runner.Step(rawArgs("elsewhere"), runner.Foreign()), rawArgs("misspelt"))), nil
+			return runner.FanOut(rawArgs("child")).Join(runner.Chain(runner.Step(rawArgs("elsewhere"), runner.AllowUnregistered()), rawArgs("misspelt"))), nil
 		},
 		"child": number,
 	})

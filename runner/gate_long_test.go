@@ -29,7 +29,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	now, err := operator.Status(t.Context())
 	is.NoErr(err)
 	is.True(now.Queue.Paused)
-	_, err = operator.Unpause(t.Context(), "ann")
+	_, err = operator.Resume(t.Context(), "ann")
 	is.NoErr(err)
 	is.Equal(waitEnded(t, r, s.ID).State, job.Succeeded)
 	stop() // otherwise, this pod would run the jobs meant for the other one
@@ -53,7 +53,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	open()
 	is.Equal(waitEnded(t, idle, runs).State, job.Succeeded)
 	is.Equal(get(t, idle, waits.ID).State, job.Pending) // no more jobs were started
-	_, err = operator.Unpause(t.Context(), "ann")
+	_, err = operator.Resume(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
 }

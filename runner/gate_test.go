@@ -33,7 +33,7 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	is.Equal(claims.Claims.Load(), before)
 	open()
 	is.Equal(waitEnded(t, r, runs).State, job.Succeeded) // running jobs are unaffected
-	_, err = r.Admin().Thaw(t.Context(), "ann")
+	_, err = r.Admin().Unfreeze(t.Context(), "ann")
 	is.NoErr(err)
 	time.Sleep(300 * time.Millisecond)
 	is.Equal(claims.Claims.Load(), before) // the queue is still paused
@@ -42,7 +42,7 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	s, err := restarted.Enqueue(t.Context(), rawArgs("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // the pause still applies after a restart
-	_, err = restarted.Admin().Unpause(t.Context(), "ann")
+	_, err = restarted.Admin().Resume(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
 	is.True(claims.Claims.Load() >= before)

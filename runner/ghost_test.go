@@ -19,6 +19,6 @@ func TestIdempotencyKeyWithUniqueKey(t *testing.T) {
 	is.Equal(first, holder)
 	again := enqueue(t, r, rawArgs("k"), runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i"))
 	is.Equal(again, first)
-	_, err := r.Job(t.Context(), again)
+	_, err := r.GetJob(t.Context(), again)
 	is.NoErr(err)
 }

@@ -78,12 +78,12 @@ func TestSlotGrantToFullPod(t *testing.T) {
 			return nil, nil
 		}
 	}
-	has := start(t, pgtest.Connect(t, url), runner.Options{Name: "has", Slots: 2}, map[string]handler{"first": at(held), "k": succeed})
+	has := start(t, pgtest.Connect(t, url), runner.Options{PodName: "has", Slots: 2}, map[string]handler{"first": at(held), "k": succeed})
 	enqueueStarted(t, has, rawArgs("first"), runner.Lane("one"))
-	waits := start(t, pgtest.Connect(t, url), runner.Options{Name: "waits", Slots: 2}, map[string]handler{"long": at(wait), "k": succeed})
+	waits := start(t, pgtest.Connect(t, url), runner.Options{PodName: "waits", Slots: 2}, map[string]handler{"long": at(wait), "k": succeed})
 	k := enqueue(t, waits, rawArgs("k"), runner.Lane("one"))
 	pgtest.Wait(t, "the second pod is waiting", func() bool {
-		return queryOne[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and wants_since is not null)`, waits.Boot())
+		return queryOne[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and wants_since is not null)`, waits.PodID())
 	})
 	enqueueStarted(t, waits, rawArgs("long"))
 	enqueueStarted(t, waits, rawArgs("long"))
@@ -113,9 +113,9 @@ func TestUnusedSlotsOfStoppingPod(t *testing.T) {
 	enqueueStarted(t, stops, rawArgs("long"), runner.Lane("l"))
 	pgtest.Wait(t, "the pod has both slots", func() bool {
 		enqueue(t, stops, rawArgs("k"), runner.Lane("l"))
-		return queryOne[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and slots = 2)`, stops.Boot())
+		return queryOne[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and slots = 2)`, stops.PodID())
 	})
-	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Slots: 4}, handlers)
+	stays := start(t, pgtest.Connect(t, url), runner.Options{PodName: "stays", Slots: 4}, handlers)
 	stop()
 	pgtest.Wait(t, "the pod is stopping", func() bool { ready, _ := stops.Ready(); return !ready })
 	is.Equal(waitEnded(t, stays, enqueue(t, stays, rawArgs("k"), runner.Lane("l"))).State, job.Succeeded)

@@ -44,7 +44,7 @@ func startPods(t *testing.T, url string, n int, o runner.Options, handlers map[s
 	t.Helper()
 	var pods []*runner.Runner
 	for i := range n {
-		o.Name = fmt.Sprint("pod-", i)
+		o.PodName = fmt.Sprint("pod-", i)
 		pods = append(pods, start(t, pgtest.Connect(t, url), o, handlers))
 	}
 	for _, p := range pods { // until a pod is ready, other pods claim the jobs submitted to it
@@ -112,7 +112,7 @@ func heartbeats(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, n int) {
 	t.Helper()
 	for range n {
 		sent := func() time.Time {
-			return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, r.Boot())
+			return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, r.PodID())
 		}
 		before := sent()
 		pgtest.Wait(t, "a heartbeat", func() bool { return sent().After(before) })

@@ -39,7 +39,7 @@ func TestSlotFreedByChainMove(t *testing.T) {
 			k := enqueue(t, pod, rawArgs("k"), runner.Lane("one"))
 			is.Equal(get(t, pod, k).State, job.Pending)
 			other := newRunner(t, pool, silent, nil)
-			is.Equal(waitEnded(t, other, enqueue(t, other, rawArgs("k"), runner.Foreign())).State, job.Succeeded) // the claims for k's notification are over
+			is.Equal(waitEnded(t, other, enqueue(t, other, rawArgs("k"), runner.AllowUnregistered())).State, job.Succeeded) // the claims for k's notification are over
 			began := time.Now()
 			open()
 			is.Equal(waitEnded(t, pod, k).State, job.Succeeded)

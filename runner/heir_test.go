@@ -51,7 +51,7 @@ func TestSubjectsNextJobReplyLost(t *testing.T) {
 			open()
 			<-cut
 			pgtest.WaitFor(t, 20*time.Second, "the next job has ended", func() bool {
-				j, err := r.Job(t.Context(), next)
+				j, err := r.GetJob(t.Context(), next)
 				is.NoErr(err)
 				return j.State == job.Succeeded
 			})

@@ -60,19 +60,19 @@ var heldCalls = []heldCall{
 		return err
 	}, "not found"},
 	{"Enqueue", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error {
-		_, err := r.Enqueue(ctx, rawArgs("other"), runner.Foreign(), runner.Unique("u", runner.WhileActive))
+		_, err := r.Enqueue(ctx, rawArgs("other"), runner.AllowUnregistered(), runner.Unique("u", runner.WhileActive))
 		return err
 	}, ""},
 	{"EnqueueTx", func(ctx context.Context, r *runner.Runner, _ *raw, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, rawArgs("other"), runner.Foreign())
+		_, err := r.EnqueueTx(ctx, tx, rawArgs("other"), runner.AllowUnregistered())
 		return err
 	}, ""},
 	{"EnqueueMany", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error {
-		_, err := r.EnqueueMany(ctx, many("other", 3), runner.Foreign())
+		_, err := r.EnqueueMany(ctx, many("other", 3), runner.AllowUnregistered())
 		return err
 	}, ""},
-	{"Runner.Job", func(ctx context.Context, r *runner.Runner, j *raw, _ pgx.Tx) error {
-		_, err := r.Job(ctx, j.ID())
+	{"Runner.GetJob", func(ctx context.Context, r *runner.Runner, j *raw, _ pgx.Tx) error {
+		_, err := r.GetJob(ctx, j.ID())
 		return err
 	}, ""},
 	{"Complete", func(ctx context.Context, r *runner.Runner, j *raw, _ pgx.Tx) error {

@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.Stop]. See [InEpoch].
+// Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.ForceCancel]. See [InEpoch].
 type Condition struct{ epoch int }
 
-// InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch (see [job.Job]). Arguments change only when a job is
+// InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch (see [job.JobRow]). Arguments change only when a job is
 // retried, and every retry begins a new epoch. The command therefore applies only to the arguments that the actor has seen.
 func InEpoch(epoch int) Condition { return Condition{epoch} }
 
@@ -27,8 +27,8 @@ func epochIn(only []Condition) (epoch int) {
 	return epoch
 }
 
-// Cancelled is the result of [Admin.Cancel] and [Admin.Stop].
-type Cancelled struct {
+// CancelResult is the result of [Admin.Cancel] and [Admin.ForceCancel].
+type CancelResult struct {
 	State job.State // the job's current state: cancelled, or running until its handler returns
 }
 
@@ -38,17 +38,17 @@ type Cancelled struct {
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrAlreadyTerminal] if it has already ended, [job.ErrChanged] if it does not
 // meet a condition, and [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns
 // the outcome.
-func (a Admin) Cancel(ctx context.Context, id int64, actor string, only ...Condition) (Cancelled, error) {
+func (a Admin) Cancel(ctx context.Context, id int64, actor string, only ...Condition) (CancelResult, error) {
 	return a.end(ctx, id, epochIn(only), false, actor)
 }
 
-// Stop ends a job immediately, even if it is running: the handler's context is cancelled and any later result is rejected. It returns the
+// ForceCancel ends a job immediately, even if it is running: the handler's context is cancelled and any later result is rejected. It returns the
 // same errors as [Admin.Cancel].
-func (a Admin) Stop(ctx context.Context, id int64, actor string, only ...Condition) (Cancelled, error) {
+func (a Admin) ForceCancel(ctx context.Context, id int64, actor string, only ...Condition) (CancelResult, error) {
 	return a.end(ctx, id, epochIn(only), true, actor)
 }
 
-func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor string) (Cancelled, error) {
+func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor string) (CancelResult, error) {
 	why := job.ReasonCancelled
 	if stop {
 		why = job.ReasonStopped
@@ -56,11 +56,11 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.CancelRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
-		return Cancelled{State: state}, err
+		return CancelResult{State: state}, err
 	}
 	// The job's children are cancelled with it, and its parent may have been waiting only for this job.
 	a.pod.SettleAfter(ctx, telemetry.JobID, id)
-	return Cancelled{State: state}, nil
+	return CancelResult{State: state}, nil
 }
 
 // Approve releases a job that is awaiting approval. The job becomes due immediately, or once its delay has passed.
@@ -79,8 +79,8 @@ func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Cond
 	return nil
 }
 
-// Job returns the job with the given id, or [job.ErrNotFound].
-func (r *Runner) Job(ctx context.Context, id int64) (job.Job, error) {
+// GetJob returns the job with the given id, or [job.ErrNotFound].
+func (r *Runner) GetJob(ctx context.Context, id int64) (job.JobRow, error) {
 	return view.Job(ctx, r.pod.Commands, id)
 }
 
@@ -108,7 +108,7 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 	if err != nil {
 		return job.Stack{}, fmt.Errorf("read the stack of job %d on %s: %w", id, request.Pod, err)
 	}
-	return job.Stack{Job: id, Fence: request.Fence, Boot: request.PodID, Pod: request.Pod, At: *answer.At, Stack: answer.Text}, nil
+	return job.Stack{Job: id, Fence: request.Fence, PodID: request.PodID, Pod: request.Pod, At: *answer.At, Stack: answer.Text}, nil
 }
 
 // Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole
@@ -189,7 +189,7 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 // If the job finishes in this process, Wait returns immediately afterwards. Otherwise it polls, first after 50 ms and then at least once a
 // second. All waiters in a process share one statement per poll. Wait keeps polling during a database outage. It returns [job.ErrNotFound]
 // if the job does not exist, and the cause of ctx if ctx is done first.
-func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
+func (r *Runner) Wait(ctx context.Context, id int64) (job.JobRow, error) {
 	return r.pod.Waiters.Wait(ctx, id)
 }
 
@@ -212,7 +212,7 @@ func Result[T any](ctx context.Context, r *Runner, id int64) (result T, err erro
 	return result, nil
 }
 
-func endError(j job.Job) error {
+func endError(j job.JobRow) error {
 	e := &job.EndError{ID: j.ID, State: j.State}
 	if j.Reason != nil {
 		e.Reason = *j.Reason

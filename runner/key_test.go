@@ -110,7 +110,7 @@ func TestConcurrencyPerKey(t *testing.T) {
 	var count perKey
 	var pods []*runner.Runner
 	for i := range 2 {
-		r := newRunner(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, nil)
+		r := newRunner(t, pool, runner.Options{PodName: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, nil)
 		runner.HandleRaw(r, "k", count.handler, runner.ConcurrencyPerKey(2))
 		run(t, r)
 		pods = append(pods, r)

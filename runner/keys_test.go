@@ -120,7 +120,7 @@ func TestSubmissionInTransaction(t *testing.T) {
 	}
 	no := errors.New("no")
 	is.True(errors.Is(r.Tx(t.Context(), func(tx pgx.Tx) error { return errors.Join(submit(tx), no) }), no))
-	_, err := r.Job(t.Context(), made.ID)
+	_, err := r.GetJob(t.Context(), made.ID)
 	is.True(errors.Is(err, job.ErrNotFound)) // the submission was rolled back
 	is.NoErr(r.Tx(t.Context(), submit))
 	is.Equal(waitEnded(t, r, made.ID).State, job.Succeeded) // the commit woke the pod: its next poll is an hour away
@@ -211,8 +211,8 @@ func TestInvalidSubmissionInput(t *testing.T) {
 		"too large":              {rawArgs("a", `"`+strings.Repeat("x", job.MaxArgsBytes)+`"`), nil, job.ErrTooLarge},
 		"an unknown kind":        {rawArgs("b"), nil, job.ErrUnknownKind},
 		"an unknown later kind":  {runner.Chain(rawArgs("a"), rawArgs("b")), nil, job.ErrUnknownKind},
-		"no kind":                {rawArgs(""), []runner.EnqueueOption{runner.Foreign()}, job.ErrInvalid},
-		"a long kind":            {rawArgs(long), []runner.EnqueueOption{runner.Foreign()}, job.ErrInvalid},
+		"no kind":                {rawArgs(""), []runner.EnqueueOption{runner.AllowUnregistered()}, job.ErrInvalid},
+		"a long kind":            {rawArgs(long), []runner.EnqueueOption{runner.AllowUnregistered()}, job.ErrInvalid},
 		"an unknown lane":        {rawArgs("a"), []runner.EnqueueOption{runner.Lane("nowhere")}, job.ErrUnknownLane},
 		"an unknown later lane":  {runner.Chain(rawArgs("a"), runner.Step(rawArgs("a"), runner.Lane("nowhere"))), nil, job.ErrUnknownLane},
 		"a priority too high":    {rawArgs("a"), []runner.EnqueueOption{runner.Priority(101)}, job.ErrInvalid},

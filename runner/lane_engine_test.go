@@ -30,7 +30,7 @@ func (farEngine) Use(_ context.Context, lanes []string) (map[string]job.EngineUs
 	return use, nil
 }
 
-func (farEngine) JobURL(j job.Job) string { return "https://far.example/job" }
+func (farEngine) JobURL(j job.JobRow) string { return "https://far.example/job" }
 
 func (farEngine) Check(context.Context) []job.EngineFinding {
 	return []job.EngineFinding{{Status: "warn", Says: "retention of 1 day", Do: "raise it"}}
@@ -118,7 +118,7 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	third := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	done, err = r.Wait(t.Context(), third)
 	is.NoErr(err)
-	is.Equal(*done.Pod, r.Boot())
+	is.Equal(*done.Pod, r.PodID())
 }
 
 func TestLaneMoveToUnservedEngine(t *testing.T) {
@@ -206,7 +206,7 @@ func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 	})
 	moveLane(t, r, "far")
 	pool := inside.Of(r).Store.Pool()
-	ends := func(in string) job.Job {
+	ends := func(in string) job.JobRow {
 		t.Helper()
 		var i outbox.Item
 		pgtest.Wait(t, in+": the engine gets the job", func() bool {

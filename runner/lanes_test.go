@@ -124,7 +124,7 @@ func TestDisabledPod(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // long enough for two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, web, id).State, job.Pending)
 	worker := start(t, pool, runner.Options{}, map[string]handler{"a": succeed})
-	is.Equal(*waitEnded(t, web, id).Pod, worker.Boot())
+	is.Equal(*waitEnded(t, web, id).Pod, worker.PodID())
 }
 
 // If a pod has fewer free slots than lanes, a poll makes several claims, so it finds a job even in the last lane.
@@ -137,7 +137,7 @@ func TestSingleSlotPodManyLanes(t *testing.T) {
 	submitter := newRunner(t, pool, runner.Options{}, nil)
 	r := start(t, pool, o, map[string]handler{"a": succeed})
 	for n := range 5 {
-		id := enqueue(t, submitter, rawArgs("a"), runner.Foreign(), runner.Lane(fmt.Sprint("lane ", n+1)))
+		id := enqueue(t, submitter, rawArgs("a"), runner.AllowUnregistered(), runner.Lane(fmt.Sprint("lane ", n+1)))
 		if j := waitEnded(t, r, id); j.State != job.Succeeded {
 			t.Errorf("lane %d: %s", n+1, j.State)
 		}

@@ -26,7 +26,7 @@ func TestLeaderTakeover(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	fast := func(name string) runner.Options {
-		return runner.Options{Name: name, PollInterval: 500 * time.Millisecond}
+		return runner.Options{PodName: name, PollInterval: 500 * time.Millisecond}
 	}
 	stopA, stopB := make(chan struct{}), make(chan struct{})
 	pods := map[*runner.Runner]chan struct{}{}
@@ -83,8 +83,8 @@ func TestMaintenanceWithUnknownLeader(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
-			a := start(t, pool, runner.Options{Name: "a", DirectURL: direct}, map[string]handler{"k": succeed})
-			b := start(t, pool, runner.Options{Name: "b", DirectURL: direct}, map[string]handler{"k": succeed})
+			a := start(t, pool, runner.Options{PodName: "a", DirectURL: direct}, map[string]handler{"k": succeed})
+			b := start(t, pool, runner.Options{PodName: "b", DirectURL: direct}, map[string]handler{"k": succeed})
 			rounds := func() float64 {
 				return metricValue(t, a, "trapeze_maintenance_seconds") + metricValue(t, b, "trapeze_maintenance_seconds")
 			}
@@ -109,7 +109,7 @@ func TestFrozenLeaderTasksTakenOver(t *testing.T) {
 	defer func() { _, _ = conn.Exec(context.Background(), `select pg_advisory_unlock(420021)`) }()
 	exec(t, pool, `insert into trapeze.maintenance (task, begun_at, pod) values
 		('approval', now() - interval '4 minutes', 'frozen'), ('deadline', now() - interval '2 minutes', 'frozen')`)
-	r := start(t, pool, runner.Options{Name: "a", PollInterval: 500 * time.Millisecond}, nil)
+	r := start(t, pool, runner.Options{PodName: "a", PollInterval: 500 * time.Millisecond}, nil)
 	pgtest.Wait(t, "the overdue tasks have run", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.maintenance where task in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})

@@ -22,7 +22,7 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	proxy, cut := cable(t, url)
 	r := start(t, cut, named("a"), map[string]handler{"fine": succeed})
 	b := start(t, direct, named("b"), nil)
-	podID := r.Boot()
+	podID := r.PodID()
 	tx, err := direct.Begin(t.Context())
 	is.NoErr(err)
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
@@ -34,7 +34,7 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	})
 	proxy.Reset()                       // the outcome of a's claim is unknown
 	time.Sleep(3 * short.LeaseDuration) // there is no event to wait for when nothing happens
-	is.Equal(r.Boot(), podID)
+	is.Equal(r.PodID(), podID)
 	ready, _ := r.Ready()
 	is.True(ready) // the pod's lease has not expired
 	is.NoErr(tx.Rollback(t.Context()))
@@ -60,7 +60,7 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	}})
 	b := start(t, direct, o, nil)
 	id := enqueueStarted(t, r, rawArgs("wait"))
-	podID := r.Boot()
+	podID := r.PodID()
 	proxy.Stall() // every connection hangs without reporting an error
 	fails := metricValue(t, r, "trapeze_db_errors_total")
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return metricValue(t, r, "trapeze_db_errors_total") > fails })
@@ -70,7 +70,7 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	j := get(t, b, id)
 	is.Equal(j.State, job.Running) // the next heartbeat used a new connection in time
 	is.Equal(j.Fence, int64(1))
-	is.Equal(r.Boot(), podID)
+	is.Equal(r.PodID(), podID)
 	proxy.Reset()
 	open()
 	is.Equal(waitEnded(t, b, id).State, job.Succeeded)

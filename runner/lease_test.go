@@ -22,7 +22,7 @@ var short = runner.Options{LeaseDuration: 1200 * time.Millisecond, HeartbeatInte
 
 func named(name string) runner.Options {
 	o := short
-	o.Name = name
+	o.PodName = name
 	return o
 }
 
@@ -75,7 +75,7 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	o.StuckAfter = time.Minute
 	a := start(t, cut, o, handlers(true))
 	slow, failing := enqueue(t, a, rawArgs("slow"), runner.Subject("s")), enqueue(t, a, rawArgs("fail"))
-	podID := a.Boot()
+	podID := a.PodID()
 	b := start(t, direct, named("b"), handlers(false))
 	inState(t, b, slow, job.Running)
 	inState(t, b, failing, job.Running)
@@ -94,7 +94,7 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	quiet(t, direct)
 	before := queryOne[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()
-	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != podID })
+	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.PodID() != podID })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
 	is.True(metricValue(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes were rejected and counted
@@ -134,7 +134,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 		}
 	}, runner.ContinueWithoutDatabase())
 	run(t, r)
-	podID := r.Boot()
+	podID := r.PodID()
 	heeds, goesOn := enqueueStarted(t, r, rawArgs("heeds")), enqueueStarted(t, r, rawArgs("goes_on"))
 	pgtest.Wait(t, "both jobs are running", func() bool { return r.Running() == 2 })
 	proxy.Blackhole()
@@ -154,7 +154,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	j = waitEnded(t, r, goesOn)
 	is.Equal(j.State, job.Succeeded) // its handler was not interrupted
 	is.Equal(j.Fence, int64(1))
-	is.Equal(r.Boot(), podID) // the pod keeps its boot id
+	is.Equal(r.PodID(), podID) // the pod keeps its boot id
 	checkHistory(t, direct, r)
 }
 

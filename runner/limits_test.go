@@ -29,7 +29,7 @@ func TestLimitChangedLive(t *testing.T) {
 	}
 	var pods []*runner.Runner
 	for i := range 2 {
-		pods = append(pods, start(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), Slots: 8, PollInterval: seldom}, map[string]handler{"k": handle}))
+		pods = append(pods, start(t, pool, runner.Options{PodName: fmt.Sprint("pod-", i), Slots: 8, PollInterval: seldom}, map[string]handler{"k": handle}))
 	}
 	limit := func(slots int) job.KeyLimitChanged {
 		done, err := pods[1].Admin().SetLimit(t.Context(), job.KeyLimitChange{LimitOf: job.LimitOf{Scope: job.LaneScope, Name: "default", Key: "*"}, Slots: job.To(slots)}, "ann")
@@ -84,7 +84,7 @@ func TestLimitsChangedUnderLoad(t *testing.T) {
 	}
 	var pods []*runner.Runner
 	for i := range 2 {
-		pods = append(pods, start(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, map[string]handler{"k": handle, "l": handle}))
+		pods = append(pods, start(t, pool, runner.Options{PodName: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, map[string]handler{"k": handle, "l": handle}))
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()

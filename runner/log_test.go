@@ -87,7 +87,7 @@ func TestLogLineInjection(t *testing.T) {
 	log, said := debugging()
 	pool := pgtest.Pool(t)
 	const forged = "k\r\ntime=2020-01-01T00:00:00Z level=ERROR msg=\"forged\" job_id=1\n"
-	r := start(t, pool, runner.Options{Logger: log, Name: forged, Version: forged}, map[string]handler{
+	r := start(t, pool, runner.Options{Logger: log, PodName: forged, Version: forged}, map[string]handler{
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				return nil, job.RetryAfter(0, errors.New(forged))

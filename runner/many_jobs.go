@@ -23,8 +23,8 @@ const (
 	retryPage = 200
 )
 
-// Many is the result of a command that applies to all jobs that match a filter.
-type Many struct {
+// BulkResult is the result of a command that applies to all jobs that match a filter.
+type BulkResult struct {
 	Matched int     // number of jobs selected
 	Sample  []int64 // ids of the first jobs selected
 	More    bool    // more than 10,000 jobs match; repeat the command to affect the rest
@@ -38,7 +38,7 @@ type Many struct {
 //
 // It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
 // an error, the result covers the batches that were completed before it.
-func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (BulkResult, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, false, dryRun)
 	if err != nil || dryRun {
@@ -68,7 +68,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 // RetryMany retries all failed jobs that match a filter, as [Admin.Retry] does. It retries cancelled jobs only if the filter names that
 // state. It works in batches and affects at most 10,000 jobs. With dryRun, it only counts them. The command writes one audit entry. It
 // returns the same errors as [Admin.CancelMany].
-func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (BulkResult, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, true, dryRun)
 	if err != nil || dryRun {
@@ -100,7 +100,7 @@ func unfit(state job.State, ended bool) string {
 }
 
 // match returns the jobs that a command applies to.
-func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
+func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m BulkResult, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
 		return m, nil, fmt.Errorf("%w: the filter is empty", job.ErrInvalid)

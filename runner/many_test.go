@@ -31,7 +31,7 @@ func TestDeleteEndedJobsAndPipelines(t *testing.T) {
 	n, err := r.Admin().Delete(t.Context(), lone, "ann")
 	is.NoErr(err)
 	is.Equal(n, 1)
-	_, err = r.Job(t.Context(), lone)
+	_, err = r.GetJob(t.Context(), lone)
 	is.True(errors.Is(err, job.ErrNotFound))
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})

@@ -44,7 +44,7 @@ func TestRecoveryBehindLowWaterMark(t *testing.T) {
 			r := recovers(t, url)
 			future := map[string][]store.Mark{job.DefaultLane: {{Rank: -job.DefaultPriority, Since: time.Now().Add(time.Hour)}}}
 			r.pod.Marks.Apply(future, nil, time.Hour, time.Hour, r.pod.Wake)
-			made, err := r.Enqueue(t.Context(), Raw{Name: "dead"}, Foreign())
+			made, err := r.Enqueue(t.Context(), Raw{Name: "dead"}, AllowUnregistered())
 			is.NoErr(err)
 			pool := pgtest.Connect(t, url)
 			const dead = `'00000000-0000-4000-8000-000000000001'`
@@ -53,7 +53,7 @@ func TestRecoveryBehindLowWaterMark(t *testing.T) {
 			pgtest.Exec(t, pool, `insert into trapeze.pods (id, name, version, kinds, slots, limits, lease_until)
 				select `+dead+`, 'dead', version, kinds, slots, limits, now() - interval '1 second' from trapeze.pods limit 1`)
 			pgtest.WaitFor(t, 20*time.Second, "the job has ended", func() bool {
-				j, err := r.Job(t.Context(), made.ID)
+				j, err := r.GetJob(t.Context(), made.ID)
 				return err == nil && j.State == job.Succeeded
 			})
 		})

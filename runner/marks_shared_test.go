@@ -26,7 +26,7 @@ func TestJobBehindLowWaterMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
-		j, err := r.Job(t.Context(), ids[0])
+		j, err := r.GetJob(t.Context(), ids[0])
 		return err == nil && j.State == job.Succeeded
 	})
 	if waited := time.Since(began); waited > r.opts.PollInterval/2 {
@@ -52,7 +52,7 @@ func TestAdmissionBehindLowWaterMark(t *testing.T) {
 	r.pod.Marks.Apply(future, nil, time.Hour, time.Hour, r.pod.Wake)
 	var ids []int64
 	for i := range 2 {
-		made, err := other.Enqueue(t.Context(), Raw{Name: "k", JSON: []byte(strconv.Itoa(i))}, Foreign(), Subject("s"))
+		made, err := other.Enqueue(t.Context(), Raw{Name: "k", JSON: []byte(strconv.Itoa(i))}, AllowUnregistered(), Subject("s"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestAdmissionBehindLowWaterMark(t *testing.T) {
 	}
 	began := time.Now()
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
-		j, err := other.Job(t.Context(), ids[1])
+		j, err := other.GetJob(t.Context(), ids[1])
 		return err == nil && j.State == job.Succeeded
 	})
 	if waited := time.Since(began); waited > r.opts.PollInterval/2 {

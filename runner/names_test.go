@@ -17,7 +17,7 @@ func TestKindAndNameAlphabet(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const evil = "x; touch pwned"
-	r, err := runner.New(pgtest.Pool(t), runner.Options{Name: evil})
+	r, err := runner.New(pgtest.Pool(t), runner.Options{PodName: evil})
 	is.NoErr(err)
 	defer r.Close()
 	func() {
@@ -25,9 +25,9 @@ func TestKindAndNameAlphabet(t *testing.T) {
 		runner.HandleRaw(r, evil, succeed)
 	}()
 	runner.HandleRaw(r, "k", succeed)
-	_, err = r.Enqueue(t.Context(), rawArgs(evil), runner.Foreign())
+	_, err = r.Enqueue(t.Context(), rawArgs(evil), runner.AllowUnregistered())
 	is.True(errors.Is(err, job.ErrInvalid))
-	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("k"), runner.Step(rawArgs(evil))), runner.Foreign())
+	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("k"), runner.Step(rawArgs(evil))), runner.AllowUnregistered())
 	is.True(errors.Is(err, job.ErrInvalid)) // a later step is rejected too
 	kind, expression := evil, "@daily"
 	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")

@@ -260,7 +260,7 @@ func TestEndHookStaleOverdueRuns(t *testing.T) {
 	e := told.wait(t, enqueue(t, r, rawArgs("still")))
 	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonInactive, job.ClassInactive, 1})
 	running := enqueueStarted(t, r, rawArgs("old"))
-	waiting := enqueue(t, r, rawArgs("elsewhere"), runner.Foreign())
+	waiting := enqueue(t, r, rawArgs("elsewhere"), runner.AllowUnregistered())
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '2 hours'`)
 	is.NoErr(r.Maintain(t.Context()))
 	e = told.wait(t, running)

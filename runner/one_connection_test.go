@@ -23,7 +23,7 @@ var submissionsInTx = map[string]func(ctx context.Context, r *runner.Runner, tx 
 		return err
 	},
 	"of a foreign kind, with a submitter": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, rawArgs("other"), runner.Foreign(), runner.Submitter("ann"), runner.NeedsApproval())
+		_, err := r.EnqueueTx(ctx, tx, rawArgs("other"), runner.AllowUnregistered(), runner.Submitter("ann"), runner.NeedsApproval())
 		return err
 	},
 	"a chain with lanes": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
@@ -95,9 +95,9 @@ func TestJobCallInsideTransaction(t *testing.T) {
 		}
 	}
 	calls := map[string]handler{
-		"read": held(func(ctx context.Context, j *raw) error { _, err := r.Job(ctx, j.ID()); return err }),
+		"read": held(func(ctx context.Context, j *raw) error { _, err := r.GetJob(ctx, j.ID()); return err }),
 		"command": held(func(ctx context.Context, j *raw) error {
-			_, err := r.Admin().ResumeLane(ctx, job.DefaultLane, "ada")
+			_, err := r.Admin().UndrainLane(ctx, job.DefaultLane, "ada")
 			return err
 		}),
 		"enqueue": held(func(ctx context.Context, _ *raw) error { _, err := r.Enqueue(ctx, rawArgs("read")); return err }),

@@ -22,8 +22,8 @@ func TestTwoSingleSlotPods(t *testing.T) {
 	b := start(t, pool, runner.Options{Slots: 1, PollInterval: 100 * time.Millisecond}, hold)
 	first, second, third := enqueue(t, a, rawArgs("k")), enqueue(t, a, rawArgs("k")), enqueue(t, a, rawArgs("k"))
 	pods := map[string]bool{*inState(t, a, first, job.Running).Pod: true, *inState(t, a, second, job.Running).Pod: true}
-	is.Equal(pods, map[string]bool{a.Boot(): true, b.Boot(): true}) // each pod runs one job
-	is.Equal(get(t, a, third).State, job.Pending)                   // no pod has a free slot
+	is.Equal(pods, map[string]bool{a.PodID(): true, b.PodID(): true}) // each pod runs one job
+	is.Equal(get(t, a, third).State, job.Pending)                     // no pod has a free slot
 	open()
 	inState(t, a, third, job.Succeeded)
 }

@@ -97,7 +97,7 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	is.True(paused)
 	shut()
 	is.Equal(happened(t, pool, "queue_state.paused"), 1)
-	paused, err = operator.Admin().Unpause(t.Context(), "bob")
+	paused, err = operator.Admin().Resume(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(paused)
 	quiet(t, pool)
@@ -136,7 +136,7 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	first := enqueueStarted(t, r, rawArgs("k"))
 
 	beat := func() time.Time {
-		return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, pods[1].Boot())
+		return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, pods[1].PodID())
 	}
 	before := beat()
 	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
@@ -172,13 +172,13 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	is.NoErr(err)
 	is.True(now.Queue.Frozen && !now.Queue.Paused)
 	is.Equal([]string{now.Queue.Freeze.Actor, now.Lanes[0].Drain.Actor}, []string{"bob", "ann"})
-	thawed, err := r.Admin().Thaw(t.Context(), "bob")
+	thawed, err := r.Admin().Unfreeze(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(thawed)
 	is.Equal(waitEnded(t, r, frozen.ID).State, job.Succeeded)
 	is.Equal(get(t, r, waits).State, job.Pending) // the lane that had already been drained stays drained
 
-	resumed, err := pods[1].Admin().ResumeLane(t.Context(), "default", "ann")
+	resumed, err := pods[1].Admin().UndrainLane(t.Context(), "default", "ann")
 	is.NoErr(err)
 	is.True(resumed)
 	quiet(t, pool)
@@ -207,15 +207,15 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	for range 3 {
 		chains = append(chains, enqueueStarted(t, pods[0], rawArgs("k")))
 	}
-	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].PodID()), 3)
 	other := rarely
-	other.Name = "pod-1"
+	other.PodName = "pod-1"
 	pods = append(pods, start(t, pgtest.Connect(t, url), other, kinds))
 	pgtest.Wait(t, "the other pod is ready", func() bool { ready, _ := pods[1].Ready(); return ready })
 
 	q, err := pods[1].Admin().DrainPod(t.Context(), "pod-0", 0, "ann")
 	is.NoErr(err)
-	is.Equal(q, job.Quiet{Changed: true, Running: 3})
+	is.Equal(q, job.DrainResult{Changed: true, Running: 3})
 	pgtest.Wait(t, "the pod reports that it is drained", func() bool {
 		ready, reasons := pods[0].Ready()
 		return !ready && fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]"
@@ -223,19 +223,19 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	open()
 	quiet(t, pool)
 	for _, id := range chains {
-		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                                // the drained pod finished its running jobs
-		is.Equal(queryOne[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // the other pod ran the next step
+		is.Equal(*get(t, pods[0], id).Pod, pods[0].PodID())                                                                // the drained pod finished its running jobs
+		is.Equal(queryOne[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].PodID()) // the other pod ran the next step
 	}
 	for range 5 {
-		is.Equal(*waitEnded(t, pods[0], enqueue(t, pods[0], rawArgs("next"))).Pod, pods[1].Boot()) // the other pod also runs jobs submitted on the drained pod
+		is.Equal(*waitEnded(t, pods[0], enqueue(t, pods[0], rawArgs("next"))).Pod, pods[1].PodID()) // the other pod also runs jobs submitted on the drained pod
 	}
-	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // drains the same pod again, by its boot id
+	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].PodID(), 20*time.Second, "ann") // drains the same pod again, by its boot id
 	is.NoErr(err)
-	is.Equal(q, job.Quiet{Quiet: true})
-	pod := queryOne[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].Boot())
+	is.Equal(q, job.DrainResult{Quiet: true})
+	pod := queryOne[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].PodID())
 	is.True(!pod) // the pod is not shutting down
 
-	resumed, err := pods[1].Admin().ResumePod(t.Context(), "pod-0", "ann")
+	resumed, err := pods[1].Admin().UndrainPod(t.Context(), "pod-0", "ann")
 	is.NoErr(err)
 	is.True(resumed)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := pods[0].Ready(); return ready })
@@ -249,17 +249,17 @@ func TestDrainedPodRestartedUnderName(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first := newRunner(t, pool, runner.Options{Name: "web-1"}, map[string]handler{"k": succeed})
+	first := newRunner(t, pool, runner.Options{PodName: "web-1"}, map[string]handler{"k": succeed})
 	stop := run(t, first)
 	_, err := first.Admin().DrainPod(t.Context(), "web-1", 0, "ann")
 	is.NoErr(err)
 	stop()
-	second := start(t, pool, runner.Options{Name: "web-1"}, map[string]handler{"k": succeed})
+	second := start(t, pool, runner.Options{PodName: "web-1"}, map[string]handler{"k": succeed})
 	pgtest.Wait(t, "the pod is registered", func() bool { _, reasons := second.Ready(); return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]" })
 	id := enqueue(t, second, rawArgs("k"))
-	other := start(t, pool, runner.Options{Name: "web-2"}, map[string]handler{"k": succeed})
-	is.Equal(*waitEnded(t, other, id).Pod, other.Boot())
-	_, err = other.Admin().ResumePod(t.Context(), "web-1", "ann")
+	other := start(t, pool, runner.Options{PodName: "web-2"}, map[string]handler{"k": succeed})
+	is.Equal(*waitEnded(t, other, id).Pod, other.PodID())
+	_, err = other.Admin().UndrainPod(t.Context(), "web-1", "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
@@ -276,14 +276,14 @@ func TestDrainedPodResumedDuringLapse(t *testing.T) {
 	}
 	first, second := start(t, pool, named("web"), map[string]handler{"k": succeed}), start(t, pool, named("web"), map[string]handler{"k": succeed})
 	for _, r := range []*runner.Runner{first, second} {
-		_, err := first.Admin().DrainPod(t.Context(), r.Boot(), 0, "ann")
+		_, err := first.Admin().DrainPod(t.Context(), r.PodID(), 0, "ann")
 		is.NoErr(err)
 		pgtest.Wait(t, "the pod has applied the change", func() bool { return drained(r) })
 	}
-	podIDs := [2]string{first.Boot(), second.Boot()}
+	podIDs := [2]string{first.PodID(), second.PodID()}
 	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed', drained = id <> $1`, podIDs[0])
 	pgtest.Wait(t, "both pods have registered again", func() bool {
-		return first.Boot() != podIDs[0] && second.Boot() != podIDs[1] && queryOne[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
+		return first.PodID() != podIDs[0] && second.PodID() != podIDs[1] && queryOne[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
 	})
 	pgtest.Wait(t, "the resumed pod is ready", func() bool { ready, _ := first.Ready(); return ready })
 	pgtest.Wait(t, "the other pod with this name is not ready", func() bool { return drained(second) })
@@ -299,7 +299,7 @@ func TestSubmissionRightAfterPause(t *testing.T) {
 		s, err := r.Enqueue(t.Context(), rawArgs("k"))
 		is.NoErr(err)
 		is.Equal(s.State, job.Pending) // the pod has applied the pause by the time the call returns
-		_, err = r.Admin().Unpause(t.Context(), "ann")
+		_, err = r.Admin().Resume(t.Context(), "ann")
 		is.NoErr(err)
 		_, err = runner.Result[any](t.Context(), r, s.ID)
 		is.NoErr(err)

@@ -24,9 +24,9 @@ import (
 
 // Options configures a [Runner]. The zero value is valid; each field states its default.
 type Options struct {
-	// Name is the pod's display name. Characters that are not allowed in a kind name are replaced with -; see [job.DisplayName]. The pod is
+	// PodName is the pod's display name. Characters that are not allowed in a kind name are replaced with -; see [job.DisplayName]. The pod is
 	// identified by a random boot id, not by this name. Default: the host name.
-	Name string
+	PodName string
 	// Version is the host's build version, shown in the list of pods.
 	Version string
 	// Schema is the schema that contains all tables. Default trapeze.
@@ -126,10 +126,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Name == "" {
-		o.Name, _ = os.Hostname()
+	if o.PodName == "" {
+		o.PodName, _ = os.Hostname()
 	}
-	o.Name = job.DisplayName(o.Name)
+	o.PodName = job.DisplayName(o.PodName)
 	if o.Schema == "" {
 		o.Schema = "trapeze"
 	}
@@ -208,7 +208,7 @@ func (o Options) validate() error {
 func (o Options) pod() pod.Options {
 	p := pod.Options{
 		Options: identity.Options{
-			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollInterval: o.PollInterval, LeaseDuration: o.LeaseDuration,
+			Name: o.PodName, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollInterval: o.PollInterval, LeaseDuration: o.LeaseDuration,
 			HeartbeatInterval: o.HeartbeatInterval, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, InactivityTimeout: o.InactivityTimeout,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,
 		},

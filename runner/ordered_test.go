@@ -41,7 +41,7 @@ func TestOrderedJobsOfSubject(t *testing.T) {
 	}
 	var pods []*runner.Runner
 	for i := range 2 {
-		r := newRunner(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, nil)
+		r := newRunner(t, pool, runner.Options{PodName: fmt.Sprint("pod-", i), Slots: 6, PollInterval: seldom}, nil)
 		runner.HandleRaw(r, "k", handle, runner.Retry(5, job.Backoff{Base: 10 * time.Millisecond, Cap: 20 * time.Millisecond}))
 		run(t, r)
 		pods = append(pods, r)

@@ -42,9 +42,9 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	proxies, pods, jobs, podIDs := map[string]*faultnet.Proxy{}, map[string]*runner.Runner{}, map[string]int64{}, map[string]string{}
 	for _, name := range names {
 		proxy, cut := cable(t, url)
-		o := runner.Options{Name: name, LeaseDuration: lease, HeartbeatInterval: 400 * time.Millisecond, PollInterval: time.Second, Slots: 2}
+		o := runner.Options{PodName: name, LeaseDuration: lease, HeartbeatInterval: 400 * time.Millisecond, PollInterval: time.Second, Slots: 2}
 		proxies[name], pods[name] = proxy, start(t, cut, o, kinds[name], runner.ContinueWithoutDatabase())
-		podIDs[name] = pods[name].Boot()
+		podIDs[name] = pods[name].PodID()
 		jobs[name] = enqueueStarted(t, pods[name], rawArgs(name))
 	}
 	is.Equal(queryOne[int](t, direct, `select count(distinct pod) from trapeze.live`), len(names)) // each pod runs one job
@@ -91,7 +91,7 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	for _, name := range names[1:] {
 		j := waitEnded(t, pods["a"], jobs[name])
 		is.Equal(fmt.Sprint(name, j.State, j.Fence, j.Crashes), fmt.Sprint(name, job.Succeeded, 1, 0)) // the pod kept its job
-		is.Equal(pods[name].Boot(), podIDs[name])                                                      // the pod was never declared dead
+		is.Equal(pods[name].PodID(), podIDs[name])                                                     // the pod was never declared dead
 		mu.Lock()
 		is.Equal(calls[jobs[name]], 1)
 		mu.Unlock()

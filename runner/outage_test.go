@@ -28,14 +28,14 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 		podID := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
 		exec(t, pool, `insert into trapeze.pods (id, name, kinds, slots, lease_until) values ($1, 'dead', '{k}', 10, now() - interval '10 minutes')`, podID)
 		for range each {
-			ids = append(ids, enqueue(t, dead, rawArgs("k"), runner.Foreign()))
+			ids = append(ids, enqueue(t, dead, rawArgs("k"), runner.AllowUnregistered()))
 		}
 		exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now() - interval '11 minutes'
 			where state = 'pending'`, podID)
 	}
 	began := time.Now()
 	for _, name := range []string{"fresh-1", "fresh-2"} {
-		start(t, pool, runner.Options{Name: name, HeartbeatInterval: 2 * time.Second}, map[string]handler{"k": succeed}) // with default options
+		start(t, pool, runner.Options{PodName: name, HeartbeatInterval: 2 * time.Second}, map[string]handler{"k": succeed}) // with default options
 	}
 	for _, id := range ids {
 		pgtest.WaitFor(t, time.Minute, "it has ended", func() bool { return get(t, dead, id).State == job.Succeeded })
@@ -95,7 +95,7 @@ func lapsed(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, jobs int) (ids [
 	const podID = "00000000-0000-4000-8000-000000000001"
 	exec(t, pool, `insert into trapeze.pods (id, name, kinds, slots, lease_until, closed_at, closed) values ($1, 'dead', '{k}', 10, now(), now(), 'lapsed')`, podID)
 	for range jobs {
-		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Foreign()))
+		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.AllowUnregistered()))
 	}
 	exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now()`, podID)
 	return ids

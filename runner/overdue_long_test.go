@@ -32,8 +32,8 @@ func TestMaxAgeOfRunningJob(t *testing.T) {
 		}
 	}
 	// The pod that performs the maintenance enforces the deadline itself; the other pod learns of it with its next heartbeat.
-	a := start(t, pool, runner.Options{Name: "a", Kinds: []string{"a"}, MaxAge: time.Second}, handlers)
-	start(t, pool, runner.Options{Name: "b", Kinds: []string{"b"}, MaxAge: time.Second}, handlers)
+	a := start(t, pool, runner.Options{PodName: "a", Kinds: []string{"a"}, MaxAge: time.Second}, handlers)
+	start(t, pool, runner.Options{PodName: "b", Kinds: []string{"b"}, MaxAge: time.Second}, handlers)
 	ids := []int64{
 		enqueue(t, a, rawArgs("a"), runner.Subject("s")), enqueue(t, a, rawArgs("b"), runner.Subject("s")),
 		enqueue(t, a, rawArgs("nobody")),

@@ -33,13 +33,13 @@ func TestPollVersusFastPathTrees(t *testing.T) {
 		pool := pgtest.Pool(t)
 		o := newOrchard(pool)
 		for n, r := range []**runner.Runner{&o.a, &o.b} {
-			*r = newRunner(t, pool, runner.Options{Name: string(rune('a' + n)), Slots: 4, LeaseDuration: 20 * time.Second, PollInterval: every}, nil)
+			*r = newRunner(t, pool, runner.Options{PodName: string(rune('a' + n)), Slots: 4, LeaseDuration: 20 * time.Second, PollInterval: every}, nil)
 			runner.Handle(*r, o.perform, runner.Retry(2, soon))
 			run(t, *r)
 		}
 		polls := i == 0
 		if polls {
-			enqueue(t, o.a, rawArgs("elsewhere", `{"path":"elsewhere"}`), runner.Foreign(), runner.Priority(100))
+			enqueue(t, o.a, rawArgs("elsewhere", `{"path":"elsewhere"}`), runner.AllowUnregistered(), runner.Priority(100))
 		}
 		m := o.plant(t, trees)
 		pgtest.Wait(t, "all jobs that can end have ended", func() bool {

@@ -48,7 +48,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 		o := newOrchard(pool)
 		var stop [2]func()
 		for i, r := range []**runner.Runner{&o.a, &o.b} {
-			*r = newRunner(t, pool, runner.Options{Name: string(rune('a' + i)), Slots: rapid.IntRange(1, 8).Draw(try, "slots"),
+			*r = newRunner(t, pool, runner.Options{PodName: string(rune('a' + i)), Slots: rapid.IntRange(1, 8).Draw(try, "slots"),
 				LeaseDuration: 20 * time.Second, PollInterval: time.Second}, nil)
 			runner.Handle(*r, o.perform, runner.Retry(2, soon))
 			stop[i] = run(t, *r)

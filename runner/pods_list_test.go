@@ -23,25 +23,25 @@ func TestLivePodList(t *testing.T) {
 	begin := time.Now()
 	wait, _ := latch(t)
 	holds := map[string]handler{"holds": waitOn(wait)}
-	gone := newRunner(t, pgtest.Connect(t, url), runner.Options{Name: "gone", Version: "v1.0.0"}, holds)
+	gone := newRunner(t, pgtest.Connect(t, url), runner.Options{PodName: "gone", Version: "v1.0.0"}, holds)
 	stop := run(t, gone)
-	podID := gone.Boot()
+	podID := gone.PodID()
 	stop()
-	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Version: "v1.2.3"}, holds)
+	stays := start(t, pgtest.Connect(t, url), runner.Options{PodName: "stays", Version: "v1.2.3"}, holds)
 	enqueueStarted(t, stays, rawArgs("holds"))
-	beat := `select lease_until from trapeze.pods where id = '` + stays.Boot() + `'`
+	beat := `select lease_until from trapeze.pods where id = '` + stays.PodID() + `'`
 	first := queryOne[time.Time](t, inside.Of(stays).Store.Pool(), beat)
 	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return queryOne[time.Time](t, inside.Of(stays).Store.Pool(), beat).After(first) })
 
 	pods, err := view.Pods(t.Context(), inside.Of(stays).Store, false)
 	is.NoErr(err)
 	is.Equal(len(pods), 1) // the pod that has left is not listed
-	is.Equal([]any{pods[0].Boot, pods[0].Name, pods[0].Version, pods[0].Running}, []any{stays.Boot(), "stays", "v1.2.3", 1})
+	is.Equal([]any{pods[0].PodID, pods[0].Name, pods[0].Version, pods[0].Running}, []any{stays.PodID(), "stays", "v1.2.3", 1})
 	is.True(pods[0].StartedAt.After(begin.Add(-time.Minute)))
 	all, err := view.Pods(t.Context(), inside.Of(stays).Store, true)
 	is.NoErr(err)
 	is.Equal(len(all), 2)
-	is.Equal([]string{all[1].Boot, all[1].Version}, []string{podID, "v1.0.0"})
+	is.Equal([]string{all[1].PodID, all[1].Version}, []string{podID, "v1.0.0"})
 }
 
 func TestStartedAtAcrossAttempts(t *testing.T) {

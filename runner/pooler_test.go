@@ -45,7 +45,7 @@ func TestTakeoverBehindTransactionPooler(t *testing.T) {
 	cable := pgtest.NewProxy(t, through.Config().ConnString())
 	o := runner.Options{DirectURL: "off", PollInterval: 200 * time.Millisecond, LeaseDuration: time.Second, HeartbeatInterval: 200 * time.Millisecond}
 	hangs, _ := latch(t)
-	o.Name = "falls"
+	o.PodName = "falls"
 	falls := start(t, viaPooler(t, cable.URL()), o, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		select {
 		case <-hangs:
@@ -54,7 +54,7 @@ func TestTakeoverBehindTransactionPooler(t *testing.T) {
 		return nil, context.Cause(ctx)
 	}})
 	id := enqueueStarted(t, falls, rawArgs("k"), runner.Subject("s"))
-	o.Name = "catches"
+	o.PodName = "catches"
 	catches := start(t, through, o, map[string]handler{"k": succeed})
 	cable.Blackhole()
 	is.Equal(waitEnded(t, catches, id).State, job.Succeeded)

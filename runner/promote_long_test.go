@@ -19,8 +19,8 @@ func TestDelayedJobPromotedElsewhere(t *testing.T) {
 	// Make promotion slow, as on a busy server.
 	exec(t, pool, `create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.1); return old; end $$`)
 	exec(t, pool, `create trigger slow before delete on trapeze.parked for each row execute function public.slow()`)
-	web := start(t, pool, runner.Options{Name: "web", Disabled: true}, map[string]handler{"k": succeed})
-	works := start(t, pgtest.Connect(t, url), runner.Options{Name: "works"}, map[string]handler{"k": succeed})
+	web := start(t, pool, runner.Options{PodName: "web", Disabled: true}, map[string]handler{"k": succeed})
+	works := start(t, pgtest.Connect(t, url), runner.Options{PodName: "works"}, map[string]handler{"k": succeed})
 	heartbeats(t, pool, works, 2)
 	worst := time.Duration(0)
 	for range 8 {

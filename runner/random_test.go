@@ -78,7 +78,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 	o := named("a")
 	o.Slots = 4
 	a := start(t, pool, o, handlers, runner.Retry(3, soon))
-	o.Name = "b"
+	o.PodName = "b"
 	b := start(t, direct, o, handlers, runner.Retry(3, soon))
 	for i := range historyJobs {
 		r := []*runner.Runner{a, b}[roll(2)]
@@ -95,7 +95,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 			_, _ = b.Admin().Cancel(t.Context(), made.ID, "dice")
 		case 4:
 			alone.stops(made.ID)
-			_, _ = b.Admin().Stop(t.Context(), made.ID, "dice")
+			_, _ = b.Admin().ForceCancel(t.Context(), made.ID, "dice")
 		case 5:
 			proxy.Reset()
 		}

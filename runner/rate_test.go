@@ -30,7 +30,7 @@ func TestRateOfLane(t *testing.T) {
 	}
 	var pods []*runner.Runner
 	for i := range 2 {
-		pods = append(pods, start(t, pool, runner.Options{Name: fmt.Sprint("pod-", i), PollInterval: seldom}, map[string]handler{"k": step}))
+		pods = append(pods, start(t, pool, runner.Options{PodName: fmt.Sprint("pod-", i), PollInterval: seldom}, map[string]handler{"k": step}))
 	}
 	var ids []int64
 	for i := range jobs / 3 {

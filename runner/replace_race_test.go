@@ -49,8 +49,8 @@ func TestReplaceRacingSubmissions(t *testing.T) {
 		return nil, err
 	}}
 	pods := []*runner.Runner{
-		start(t, pool, runner.Options{Name: "one", PollInterval: 100 * time.Millisecond}, kinds),
-		start(t, pool, runner.Options{Name: "two", PollInterval: 100 * time.Millisecond}, kinds),
+		start(t, pool, runner.Options{PodName: "one", PollInterval: 100 * time.Millisecond}, kinds),
+		start(t, pool, runner.Options{PodName: "two", PollInterval: 100 * time.Millisecond}, kinds),
 	}
 	options := map[string]runner.EnqueueOption{
 		"replace":  runner.Unique("replace", runner.WhilePending).Replace(),

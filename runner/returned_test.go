@@ -101,7 +101,7 @@ func TestResultsReturnedDuringOutage(t *testing.T) {
 		return queryOne[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
 	})
 	proxy.Pass()
-	pgtest.Wait(t, "reads succeed", func() bool { _, err := r.Job(t.Context(), returns); return err == nil })
+	pgtest.Wait(t, "reads succeed", func() bool { _, err := r.GetJob(t.Context(), returns); return err == nil })
 	for _, id := range []int64{returns, writes} {
 		j := waitEnded(t, r, id)
 		is.Equal(j.State, job.Succeeded)

@@ -106,11 +106,11 @@ func (r *Runner) Close() {
 // Admin returns this runner's operator commands.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
-// Boot returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
-func (r *Runner) Boot() string { return r.pod.PodID() }
+// PodID returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
+func (r *Runner) PodID() string { return r.pod.PodID() }
 
 // PodName returns the display name of this pod.
-func (r *Runner) PodName() string { return r.opts.Name }
+func (r *Runner) PodName() string { return r.opts.PodName }
 
 // Running returns the number of jobs currently running in this process.
 func (r *Runner) Running() int { return r.pod.Runs.Len() }

@@ -36,6 +36,6 @@ func TestScheduleBehindLockedKey(t *testing.T) {
 	is.True(late() < 10) // seconds
 	is.NoErr(tx.Commit(t.Context()))
 	pgtest.Wait(t, "the keyed schedule fires, too", func() bool {
-		return ofOutcome(occurrences(t, r, "keyed"), job.FireFired)+ofOutcome(occurrences(t, r, "keyed"), job.FireDuplicate) > 3
+		return ofOutcome(occurrences(t, r, "keyed"), job.OccurrenceFired)+ofOutcome(occurrences(t, r, "keyed"), job.OccurrenceDuplicate) > 3
 	})
 }

@@ -114,10 +114,10 @@ func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, er
 //
 // It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],
 // [Admin.ScheduleOccurrences] shows the outcome.
-func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
+func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Occurrence, error) {
 	fire, err := a.pod.Submitter.Trigger(ctx, name, as, named(actor))
 	if err != nil {
-		return job.Fire{}, a.finishCommand(ctx, err)
+		return job.Occurrence{}, a.finishCommand(ctx, err)
 	}
 	return fire, nil
 }
@@ -143,10 +143,10 @@ func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	return uses, nil
 }
 
-func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
+func use(s job.Schedule, last []job.Occurrence) job.ScheduleUse {
 	u := job.ScheduleUse{Schedule: s, LastFires: last}
 	if u.LastFires == nil {
-		u.LastFires = []job.Fire{}
+		u.LastFires = []job.Occurrence{}
 	}
 	u.Words, u.NextFires = upcoming(s.ScheduleSetting, s.Anchor, orZero(s.NextAt))
 	return u
@@ -169,7 +169,7 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 // ScheduleOccurrences returns up to limit of a schedule's latest occurrences before a given time, newest first. The zero time means no time
 // limit. limit defaults to 50; the maximum is 1000. The result includes occurrences of a deleted schedule until they are pruned.
 // ScheduleOccurrences returns [job.ErrUnknownSchedule] if there is neither a schedule nor an occurrence with that name.
-func (a Admin) ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
+func (a Admin) ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Occurrence, error) {
 	if limit <= 0 {
 		limit = 50
 	}
@@ -181,7 +181,7 @@ func (a Admin) ScheduleOccurrences(ctx context.Context, name string, before time
 		if _, err := admin.Schedule(ctx, a.pod.Commands, name); err != nil {
 			return nil, a.pod.DBError(err)
 		}
-		return []job.Fire{}, nil
+		return []job.Occurrence{}, nil
 	}
 	return occurrences[name], nil
 }

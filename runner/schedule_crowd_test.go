@@ -36,9 +36,9 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", nil, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon)
-	want := map[string]job.OccurrenceOutcome{"s009": job.FireDuplicate, "s020": job.FireDuplicate, "s006": job.FireFailed, "s007": job.FireFailed, "s011": job.FireOverlap}
+	want := map[string]job.OccurrenceOutcome{"s009": job.OccurrenceDuplicate, "s020": job.OccurrenceDuplicate, "s006": job.OccurrenceFailed, "s007": job.OccurrenceFailed, "s011": job.OccurrenceOverlap}
 	for _, name := range column[string](t, pool, `select name from trapeze.schedules`) {
-		list := slices.DeleteFunc(occurrences(t, r, name), func(f job.Fire) bool { return f.Manual })
+		list := slices.DeleteFunc(occurrences(t, r, name), func(f job.Occurrence) bool { return f.Manual })
 		switch outcome, odd := want[name]; {
 		case name == "s012":
 			is.Equal(len(list), 0) // this schedule's expression is invalid
@@ -48,7 +48,7 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 		case name == "s013":
 			is.True(list[0].JobID == nil) // another pod has already processed this occurrence
 		default:
-			is.Equal(list[0].Outcome, job.FireFired)
+			is.Equal(list[0].Outcome, job.OccurrenceFired)
 			is.True(list[0].FireAt.Equal(noon))
 			is.Equal(queryOne[string](t, pool, `select name from trapeze.pipelines where id = $1`, *list[0].JobID), name)
 		}

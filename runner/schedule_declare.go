@@ -128,7 +128,7 @@ func (r *Runner) complete(d *declaration) error {
 	if err := errors.Join(d.wrong, w.wrong); err != nil {
 		return err
 	}
-	if w.Delay != 0 || w.MaxAttempts != nil || w.KindAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.StartBy != 0 || w.Ordered || w.Foreign ||
+	if w.Delay != 0 || w.MaxAttempts != nil || w.KindAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.StartBy != 0 || w.Ordered || w.AllowUnregistered ||
 		w.failure.args != nil || w.When != job.AfterSuccess || w.schema != "" ||
 		w.Submission.Replace || w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
 		return fmt.Errorf("%w: its jobs accept only a subject, a key, a lane, a priority and a unique key while active", job.ErrInvalidSchedule)

@@ -19,22 +19,22 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		missed  job.Missed
 		catchUp int
-		want    []job.Fire
+		want    []job.Occurrence
 	}{
-		"coalesce": {job.MissedCoalesce, 10, []job.Fire{
-			{FireAt: at("11:45"), Outcome: job.FireFired, Missed: 10}, // 09:15 to 11:30
-			{FireAt: at("12:00"), Outcome: job.FireFired},             // an occurrence that is half a minute late counts as on time
+		"coalesce": {job.MissedCoalesce, 10, []job.Occurrence{
+			{FireAt: at("11:45"), Outcome: job.OccurrenceFired, Missed: 10}, // 09:15 to 11:30
+			{FireAt: at("12:00"), Outcome: job.OccurrenceFired},             // an occurrence that is half a minute late counts as on time
 		}},
-		"catch up": {job.MissedCatchUp, 3, []job.Fire{
-			{FireAt: at("11:00"), Outcome: job.FireMissed, Missed: 7},
-			{FireAt: at("11:15"), Outcome: job.FireFired},
-			{FireAt: at("11:30"), Outcome: job.FireFired},
-			{FireAt: at("11:45"), Outcome: job.FireFired},
-			{FireAt: at("12:00"), Outcome: job.FireFired},
+		"catch up": {job.MissedCatchUp, 3, []job.Occurrence{
+			{FireAt: at("11:00"), Outcome: job.OccurrenceMissed, Missed: 7},
+			{FireAt: at("11:15"), Outcome: job.OccurrenceFired},
+			{FireAt: at("11:30"), Outcome: job.OccurrenceFired},
+			{FireAt: at("11:45"), Outcome: job.OccurrenceFired},
+			{FireAt: at("12:00"), Outcome: job.OccurrenceFired},
 		}},
-		"skip": {job.MissedSkip, 10, []job.Fire{
-			{FireAt: at("11:45"), Outcome: job.FireMissed, Missed: 10},
-			{FireAt: at("12:00"), Outcome: job.FireFired},
+		"skip": {job.MissedSkip, 10, []job.Occurrence{
+			{FireAt: at("11:45"), Outcome: job.OccurrenceMissed, Missed: 10},
+			{FireAt: at("12:00"), Outcome: job.OccurrenceFired},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,11 +55,11 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 				is.True(f.FireAt.Equal(c.want[i].FireAt))
 				is.Equal(f.Outcome, c.want[i].Outcome)
 				is.Equal(f.Missed, c.want[i].Missed)
-				is.Equal(f.JobID != nil, f.Outcome == job.FireFired)
+				is.Equal(f.JobID != nil, f.Outcome == job.OccurrenceFired)
 			}
-			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), ofOutcome(got, job.FireFired))
-			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.missed'`), ofOutcome(got, job.FireMissed))
-			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), ofOutcome(got, job.FireFired))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), ofOutcome(got, job.OccurrenceFired))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.missed'`), ofOutcome(got, job.OccurrenceMissed))
+			is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), ofOutcome(got, job.OccurrenceFired))
 			is.True(queryOne[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(at("12:15"))) // the schedule continues
 		})
 	}

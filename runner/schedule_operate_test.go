@@ -167,7 +167,7 @@ func TestScheduleChangesInAuditLog(t *testing.T) {
 	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next occurrences
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
 	is.NoErr(err)
-	is.True(f.Manual && f.Outcome == job.FireFired) // a paused schedule can still be triggered
+	is.True(f.Manual && f.Outcome == job.OccurrenceFired) // a paused schedule can still be triggered
 	is.Equal(get(t, r, *f.JobID).Kind, "k")
 	changed, err = r.Admin().ResumeSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)

@@ -55,7 +55,7 @@ func TestFivePodsShareSchedules(t *testing.T) {
 	for name, at := range first {
 		list := occurrences(t, operator, name)
 		for i, f := range list {
-			is.Equal(f.Outcome, job.FireFired)
+			is.Equal(f.Outcome, job.OccurrenceFired)
 			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // one occurrence per second, without gaps
 			is.True(f.JobID != nil)
 			is.Equal(queryOne[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
@@ -74,7 +74,7 @@ func TestOccurrencesFromDisabledPod(t *testing.T) {
 	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]handler{"k": succeed})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(occurrences(t, r, "s"), job.FireFired) > 0 })
+	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(occurrences(t, r, "s"), job.OccurrenceFired) > 0 })
 	is.Equal(get(t, r, *occurrences(t, r, "s")[0].JobID).State, job.Pending)
 }
 
@@ -90,5 +90,5 @@ func TestSchedulesOfUnhandledKinds(t *testing.T) {
 	is.Equal(len(occurrences(t, r, "s")), 0)
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 	is.NoErr(err)
-	is.Equal(f.Outcome, job.FireFired) // but an operator can trigger the schedule
+	is.Equal(f.Outcome, job.OccurrenceFired) // but an operator can trigger the schedule
 }

@@ -34,16 +34,16 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	decide := func(at time.Time) { other.FireAt(t.Context(), at) }
 	decide(noon)
 	first := occurrences(t, r, "s")[0]
-	is.Equal(first.Outcome, job.FireFired)
+	is.Equal(first.Outcome, job.OccurrenceFired)
 	inState(t, r, *first.JobID, job.Succeeded) // the first job has succeeded, but its next step is still running
 	decide(noon.Add(time.Minute))
 	second := occurrences(t, r, "s")[0]
-	is.Equal(second.Outcome, job.FireOverlap)
+	is.Equal(second.Outcome, job.OccurrenceOverlap)
 	is.True(second.JobID == nil)
 	is.True(second.Message != "")
 	by, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 	is.NoErr(err)
-	is.Equal(by.Outcome, job.FireFired) // a manual trigger ignores the overlap policy
+	is.Equal(by.Outcome, job.OccurrenceFired) // a manual trigger ignores the overlap policy
 	open()
 	quiet(t, pool)
 	decide(noon.Add(2 * time.Minute))
@@ -64,15 +64,15 @@ func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)
 	r.FireAt(t.Context(), noon)
 	f := occurrences(t, r, "s")[0]
-	is.Equal(f.Outcome, job.FireDuplicate)
+	is.Equal(f.Outcome, job.OccurrenceDuplicate)
 	is.True(strings.Contains(f.Message, "holds the unique key"))
 	is.True(f.JobID == nil)
 	_, err = r.Admin().Cancel(t.Context(), held, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five occurrences are due, and the first one takes the key
 	list := occurrences(t, r, "s")
-	is.Equal(ofOutcome(list, job.FireFired), 1)
-	is.Equal(ofOutcome(list, job.FireDuplicate), 5)
+	is.Equal(ofOutcome(list, job.OccurrenceFired), 1)
+	is.Equal(ofOutcome(list, job.OccurrenceDuplicate), 5)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs`), 2)
 }
 

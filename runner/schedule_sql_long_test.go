@@ -36,7 +36,7 @@ func TestUnrepresentableScheduleTimestamps(t *testing.T) {
 			pgtest.Wait(t, "the lease is renewed", func() bool { return lease().After(before.Add(time.Second)) })
 			_, err = r.Admin().SetSchedule(t.Context(), "other", every("@every 1s"), "ann")
 			is.NoErr(err)
-			pgtest.Wait(t, "the other schedule fires", func() bool { return ofOutcome(occurrences(t, r, "other"), job.FireFired) > 0 })
+			pgtest.Wait(t, "the other schedule fires", func() bool { return ofOutcome(occurrences(t, r, "other"), job.OccurrenceFired) > 0 })
 			list, err := r.Admin().Schedules(t.Context())
 			is.NoErr(err)
 			_, err = json.Marshal(list)

@@ -20,7 +20,7 @@ func every(expression string) job.ScheduleChange {
 }
 
 // ofOutcome counts the occurrences with the given outcome.
-func ofOutcome(list []job.Fire, want job.OccurrenceOutcome) (n int) {
+func ofOutcome(list []job.Occurrence, want job.OccurrenceOutcome) (n int) {
 	for _, f := range list {
 		if f.Outcome == want {
 			n++
@@ -29,7 +29,7 @@ func ofOutcome(list []job.Fire, want job.OccurrenceOutcome) (n int) {
 	return n
 }
 
-func occurrences(t *testing.T, r *runner.Runner, name string) []job.Fire {
+func occurrences(t *testing.T, r *runner.Runner, name string) []job.Occurrence {
 	t.Helper()
 	list, err := r.Admin().ScheduleOccurrences(t.Context(), name, time.Time{}, 1000)
 	if err != nil {
@@ -51,7 +51,7 @@ func TestOccurrenceRunsOnTime(t *testing.T) {
 	is.Equal(len(done.NextFires), 5) // its next occurrences are known immediately
 	is.Equal(done.After.Zone, "UTC") // omitted fields have their defaults
 	is.Equal(string(done.After.Args), `{"n":1}`)
-	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(occurrences(t, r, "often"), job.FireFired) >= 2 })
+	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(occurrences(t, r, "often"), job.OccurrenceFired) >= 2 })
 	list := occurrences(t, r, "often")
 	for i, f := range list {
 		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // at the announced times, without gaps

@@ -23,7 +23,7 @@ func TestScheduleInUnknownTimeZone(t *testing.T) {
 	is.NoErr(err)
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("* * * * * *"), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(occurrences(t, r, "s"), job.FireFired) > 0 })
+	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(occurrences(t, r, "s"), job.OccurrenceFired) > 0 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 's'`)
 	wrong := func() string {
 		return queryOne[string](t, pool, `select error from trapeze.schedules where name = 's'`)

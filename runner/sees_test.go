@@ -36,7 +36,7 @@ func TestHandlerJobMetadata(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			r := start(t, pool, runner.Options{MaxAttempts: 7}, map[string]handler{"first": see, "next": see})
-			check := func(j job.Job, attempts int) {
+			check := func(j job.JobRow, attempts int) {
 				t.Helper()
 				it, err := runner.Result[seen](t.Context(), r, j.ID)
 				is.NoErr(err)

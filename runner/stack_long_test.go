@@ -30,7 +30,7 @@ func TestStackRequestWithoutNotifications(t *testing.T) {
 	stack, err := asker.Admin().Stack(t.Context(), id, "ann")
 	is.NoErr(err)
 	is.True(strings.Contains(stack.Stack, "runner_test.") && strings.Contains(stack.Stack, "waitOn"))
-	is.Equal(stack.Boot, r.Boot())
+	is.Equal(stack.PodID, r.PodID())
 	later := enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour))
 	_, err = asker.Admin().Stack(t.Context(), later, "ann")
 	is.True(errors.Is(err, job.ErrNotRunning))

@@ -20,8 +20,8 @@ func TestExpiredJobFails(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var seen ends
-	r := start(t, pool, runner.Options{Name: "a", OnEnd: seen.add}, map[string]handler{"k": succeed, "after": succeed})
-	id := enqueue(t, r, rawArgs("nobody"), runner.Foreign(), runner.StartBy(time.Millisecond), runner.OnFailure(rawArgs("after")))
+	r := start(t, pool, runner.Options{PodName: "a", OnEnd: seen.add}, map[string]handler{"k": succeed, "after": succeed})
+	id := enqueue(t, r, rawArgs("nobody"), runner.AllowUnregistered(), runner.StartBy(time.Millisecond), runner.OnFailure(rawArgs("after")))
 	in := enqueue(t, r, rawArgs("k"), runner.StartBy(time.Hour), runner.Subject("s"))
 	is.Equal(waitEnded(t, r, in).State, job.Succeeded)
 	pgtest.WaitFor(t, 90*time.Second, "the job expires", func() bool { return len(seen.of(id)) > 0 })

@@ -185,7 +185,7 @@ func TestLateJobOfLimitedLane(t *testing.T) {
 	runner.HandleRaw(r, "after2", succeed, runner.StartWithin(time.Millisecond))
 	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StartWithin: job.To(job.Seconds(time.Second))}, "ann")
 	is.NoErr(err)
-	id := enqueue(t, r, rawArgs("nobody"), runner.Foreign(), runner.OnFailure(runner.Chain(rawArgs("after"), rawArgs("after2"))))
+	id := enqueue(t, r, rawArgs("nobody"), runner.AllowUnregistered(), runner.OnFailure(runner.Chain(rawArgs("after"), rawArgs("after2"))))
 	exec(t, pool, `update trapeze.live set start_by = now() where id = $1`, id)
 	run(t, r)
 	pgtest.WaitFor(t, 90*time.Second, "the job expires", func() bool { return len(seen.of(id)) > 0 })

@@ -46,14 +46,14 @@ func TestStatusMatchesTables(t *testing.T) {
 	is.Equal(narrow.Kinds, []string{"n"})
 	is.True(!narrow.Oldest.IsZero() && time.Since(*narrow.Oldest) < time.Minute)
 	is.Equal(len(now.Running), 2)
-	names := map[string]string{pods[0].Boot(): "pod-0", pods[1].Boot(): "pod-1"}
+	names := map[string]string{pods[0].PodID(): "pod-0", pods[1].PodID(): "pod-1"}
 	for _, slot := range now.Running {
 		j := get(t, pods[0], slot.Job)
-		is.Equal(slot.Boot, *j.Pod)
+		is.Equal(slot.PodID, *j.Pod)
 		is.Equal([]any{slot.Lane, slot.Kind, slot.Fence, slot.Attempt}, []any{j.Lane, j.Kind, j.Fence, j.Attempt})
 		is.True(j.StartedAt.Sub(slot.Since).Abs() < time.Second) // a claim may begin before the insert of the job that it finds
 		if slot.Job == first {
-			is.Equal([]any{slot.Pod, slot.Subject, slot.Priority}, []any{names[slot.Boot], "s", 7})
+			is.Equal([]any{slot.Pod, slot.Subject, slot.Priority}, []any{names[slot.PodID], "s", 7})
 			is.Equal([]any{*slot.Progress.Done, *slot.Progress.Total, *slot.Progress.Message}, []any{int64(3), int64(10), "at it"})
 		}
 	}

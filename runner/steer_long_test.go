@@ -43,7 +43,7 @@ func TestCommandOriginInAuditLog(t *testing.T) {
 	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
 
 	stopped := enqueueStarted(t, r, rawArgs("waits"))
-	_, err = r.Admin().Stop(ctx, stopped, "")
+	_, err = r.Admin().ForceCancel(ctx, stopped, "")
 	is.NoErr(err)
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
 	asks := enqueue(t, r, rawArgs("waits"), runner.NeedsApproval())

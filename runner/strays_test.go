@@ -45,11 +45,11 @@ func TestOrphanedClaimCancelled(t *testing.T) {
 	told := make(chan job.End, 2)
 	r := reviewRunnerTelling(t, func(_ context.Context, e job.End) { told <- e },
 		map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
-	made, err := r.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign(), Subject("s"))
+	made, err := r.Enqueue(t.Context(), Raw{Name: "stray"}, AllowUnregistered(), Subject("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true)
+	found, err := r.pod.Store.Claim(t.Context(), r.PodID(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true)
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
@@ -59,7 +59,7 @@ func TestOrphanedClaimCancelled(t *testing.T) {
 	}
 	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the job has finished", func() bool {
-		j, err := r.Job(t.Context(), made.ID)
+		j, err := r.GetJob(t.Context(), made.ID)
 		return err == nil && j.State == job.Cancelled
 	})
 	pgtest.Wait(t, "the hook is called", func() bool { return len(told) > 0 })
@@ -135,7 +135,7 @@ func TestJobStartedDuringOrphanSearch(t *testing.T) {
 				t.Fatal(err)
 			}
 			pgtest.Wait(t, "the job is cancelled", func() bool {
-				j, err := r.Job(t.Context(), s.ID)
+				j, err := r.GetJob(t.Context(), s.ID)
 				return err == nil && j.State.Terminal() && r.Running() == 0
 			})
 		}
@@ -143,7 +143,7 @@ func TestJobStartedDuringOrphanSearch(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	close(end)
 	pgtest.WaitFor(t, 8*time.Second, "the job has finished", func() bool {
-		j, err := r.Job(t.Context(), s.ID)
+		j, err := r.GetJob(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 	mu.Lock()
@@ -174,7 +174,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 		if runs.Load() == 0 {
 			return false // the job may still be waiting for its first claim
 		}
-		j, _ := r.Job(t.Context(), s.ID)
+		j, _ := r.GetJob(t.Context(), s.ID)
 		return j.State == job.Pending
 	})
 	// The test makes the job due again and claims it without telling the runner, as if the reply had been lost. Pausing the queue keeps the
@@ -196,7 +196,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 		if _, _, err := r.pod.Store.Promote(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
-		found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
+		found, err := r.pod.Store.Claim(t.Context(), r.PodID(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 	r.pod.Unknown.Raise()
 	pause(false)
 	pgtest.WaitFor(t, 10*time.Second, "the job has finished", func() bool {
-		j, err := r.Job(t.Context(), s.ID)
+		j, err := r.GetJob(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 }
@@ -216,7 +216,7 @@ func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{
 		"parent": func(context.Context, *Job[Raw]) (*Outcome, error) {
-			return FanOut(Step(Raw{Name: "stray"}, Foreign())), nil
+			return FanOut(Step(Raw{Name: "stray"}, AllowUnregistered())), nil
 		},
 	})
 	made, err := r.Enqueue(t.Context(), Raw{Name: "parent"})
@@ -224,10 +224,10 @@ func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "the parent waits", func() bool {
-		j, err := r.Job(t.Context(), made.ID)
+		j, err := r.GetJob(t.Context(), made.ID)
 		return err == nil && j.State == job.Waiting
 	})
-	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true)
+	found, err := r.pod.Store.Claim(t.Context(), r.PodID(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true)
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
@@ -237,7 +237,7 @@ func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 	}
 	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the branch has finished", func() bool {
-		j, err := r.Job(t.Context(), found.Jobs[0].ID)
+		j, err := r.GetJob(t.Context(), found.Jobs[0].ID)
 		return err == nil && j.State == job.Cancelled
 	})
 	w, err := r.pod.Store.Waiting(t.Context(), made.ID)
@@ -281,11 +281,11 @@ func TestOrphanSearchAfterFailedHeartbeat(t *testing.T) {
 		return r
 	}
 	a := silent("other")
-	made, err := a.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign())
+	made, err := a.Enqueue(t.Context(), Raw{Name: "stray"}, AllowUnregistered())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := a.pod.Store.Claim(t.Context(), a.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true); err != nil || len(found.Jobs) != 1 {
+	if found, err := a.pod.Store.Claim(t.Context(), a.PodID(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, nil, true); err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
 	b := silent("stray")
@@ -299,7 +299,7 @@ func TestOrphanSearchAfterFailedHeartbeat(t *testing.T) {
 	<-failed
 	rename("away", "pods")
 	pgtest.WaitFor(t, 30*time.Second, "another pod has run the job", func() bool {
-		j, err := b.Job(t.Context(), made.ID)
+		j, err := b.GetJob(t.Context(), made.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 }

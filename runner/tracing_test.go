@@ -176,7 +176,7 @@ func TestTakeoverTraceLink(t *testing.T) {
 	traces := recorder()
 	wait, open := latch(t)
 	named := func(name string) runner.Options {
-		return runner.Options{Name: name, TracerProvider: traces, LeaseDuration: 2 * time.Second, PollInterval: 200 * time.Millisecond}
+		return runner.Options{PodName: name, TracerProvider: traces, LeaseDuration: 2 * time.Second, PollInterval: 200 * time.Millisecond}
 	}
 	a := start(t, cut, named("a"), map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
 	id := enqueueStarted(t, a, rawArgs("k"))

@@ -24,7 +24,7 @@ func commandsOf(r *runner.Runner, id int64) map[string]func(ctx context.Context)
 			return err
 		},
 		"resume": func(ctx context.Context) error {
-			_, err := r.Admin().ResumeLane(ctx, job.DefaultLane, "ada")
+			_, err := r.Admin().UndrainLane(ctx, job.DefaultLane, "ada")
 			return err
 		},
 		"cancel": func(ctx context.Context) error { _, err := r.Admin().Cancel(ctx, id, "ada"); return err },

@@ -46,7 +46,7 @@ func TestStatementsForThousandWaiters(t *testing.T) {
 	for i := range list {
 		list[i] = rawArgs("k", fmt.Sprint(i))
 	}
-	ids, err := client.EnqueueMany(t.Context(), list, runner.Foreign())
+	ids, err := client.EnqueueMany(t.Context(), list, runner.AllowUnregistered())
 	is.NoErr(err)
 	type answer struct {
 		i      int
@@ -80,7 +80,7 @@ func TestStatementsForThousandWaiters(t *testing.T) {
 	is.True(heard.count(looks)-before <= most)
 	pgtest.Wait(t, "polling has stopped", func() bool { return looking() == 0 })
 	after := heard.count(looks)
-	_, err = client.Job(t.Context(), ids[0])
+	_, err = client.GetJob(t.Context(), ids[0])
 	is.NoErr(err)
 	is.Equal(heard.count(looks), after)
 }
@@ -186,7 +186,7 @@ func TestWaitForLocallyAbortedJob(t *testing.T) {
 	is := is.New(t)
 	pool, heard := heardPool(t, pgtest.URL(t), looks)
 	r := newRunner(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs, so the job stays pending
-	made, err := r.Enqueue(t.Context(), rawArgs("k"), runner.Foreign())
+	made, err := r.Enqueue(t.Context(), rawArgs("k"), runner.AllowUnregistered())
 	is.NoErr(err)
 	woken := make(chan time.Time, 1)
 	go func() {
@@ -236,7 +236,7 @@ func TestWaitOnRetriedJob(t *testing.T) {
 		"silent": succeed,
 	}, runner.Retry(3, soon))
 	submit := func(kind string, options ...runner.EnqueueOption) int64 {
-		return enqueue(t, client, rawArgs(kind), append(options, runner.Foreign())...)
+		return enqueue(t, client, rawArgs(kind), append(options, runner.AllowUnregistered())...)
 	}
 	attempts, err := runner.Result[int](t.Context(), client, submit("retried"))
 	is.NoErr(err)

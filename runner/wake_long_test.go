@@ -25,7 +25,7 @@ func TestSinglePodWithFreeSlot(t *testing.T) {
 	for range front + 2 {
 		pods = append(pods, start(t, pool, onlyWoken, map[string]handler{"hold": waitOn(hold), "k": succeed}))
 	}
-	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.Boot(), b.Boot()) })
+	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.PodID(), b.PodID()) })
 	hear := func() (list string) { // returns an F for each pod of the front that hears a notification, and an R for each other pod that does
 		var before []float64
 		for _, r := range pods {
@@ -46,11 +46,11 @@ func TestSinglePodWithFreeSlot(t *testing.T) {
 	}
 	other := newRunner(t, pool, runner.Options{}, nil)
 	for range 3 {
-		id := enqueue(t, other, rawArgs("k"), runner.Foreign())
+		id := enqueue(t, other, rawArgs("k"), runner.AllowUnregistered())
 		is.Equal(waitEnded(t, other, id).State, job.Succeeded)
 	}
 	for _, r := range pods[:2] {
-		_, err := r.Admin().DrainPod(t.Context(), r.Boot(), 0, "test")
+		_, err := r.Admin().DrainPod(t.Context(), r.PodID(), 0, "test")
 		is.NoErr(err)
 	}
 	pgtest.Wait(t, "the rest takes the place of the drained pods", func() bool { return strings.HasSuffix(hear(), "RR") })

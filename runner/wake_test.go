@@ -23,7 +23,7 @@ func TestWakeUpFromSubmittingProgram(t *testing.T) {
 	submitter, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
 	defer submitter.Close()
-	made, err := submitter.Enqueue(t.Context(), first{}, runner.Foreign())
+	made, err := submitter.Enqueue(t.Context(), first{}, runner.AllowUnregistered())
 	is.NoErr(err)
 	is.Equal(waitEnded(t, pod, made.ID).State, job.Succeeded) // the job ends long before the next poll
 }
@@ -47,7 +47,7 @@ func TestJobStartBehindDeadPods(t *testing.T) {
 	pgtest.Wait(t, "two heartbeats", func() bool { return beaten().After(since.Add(150 * time.Millisecond)) })
 	other := newRunner(t, pool, runner.Options{}, nil)
 	for range 5 {
-		id := enqueue(t, other, rawArgs("k"), runner.Foreign())
+		id := enqueue(t, other, rawArgs("k"), runner.AllowUnregistered())
 		is.Equal(waitEnded(t, other, id).State, job.Succeeded)
 	}
 }
@@ -62,7 +62,7 @@ func TestMergedWakeUpsBeforeClose(t *testing.T) {
 	is.NoErr(err)
 	var last int64
 	for range 20 {
-		last = enqueue(t, other, rawArgs("k"), runner.Foreign())
+		last = enqueue(t, other, rawArgs("k"), runner.AllowUnregistered())
 	}
 	other.Close()
 	is.Equal(waitEnded(t, r, last).State, job.Succeeded)

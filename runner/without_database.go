@@ -42,7 +42,7 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := New(pool, Options{Name: o.Name, Logger: o.Logger, Middleware: o.Middleware, DirectURL: "off"})
+	r, err := New(pool, Options{PodName: o.Name, Logger: o.Logger, Middleware: o.Middleware, DirectURL: "off"})
 	if err != nil {
 		pool.Close()
 		return nil, err

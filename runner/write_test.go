@@ -333,11 +333,11 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 	o := named("a")
 	o.Slots, o.PollInterval, o.LeaseDuration, o.HeartbeatInterval = 20, 200*time.Millisecond, 6*time.Second, time.Second
 	start(t, pool, o, handlers, runner.Retry(6, soon))
-	o.Name = "b"
+	o.PodName = "b"
 	b := start(t, direct, o, handlers, runner.Retry(6, soon))
 	var cables []*faultnet.Proxy
 	mortal := func() { // starts a pod that is cut off later and reconnects only at the end
-		o.Name = fmt.Sprintf("mortal%d", len(cables))
+		o.PodName = fmt.Sprintf("mortal%d", len(cables))
 		cable, pool := cable(t, url)
 		cables = append(cables, cable)
 		start(t, pool, o, handlers, runner.Retry(6, soon))

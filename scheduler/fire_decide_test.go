@@ -19,10 +19,10 @@ func TestMissedOccurrencesCatchUpOrder(t *testing.T) {
 	list := missedOccurrences(cal, job.ScheduleSetting{Missed: job.MissedCatchUp, CatchUp: 3}, hour(1), hour(10).Add(time.Minute))
 	is.Equal(len(list), 4)
 	is.Equal(list[0].FireAt, hour(7))
-	is.Equal(list[0].Outcome, job.FireMissed)
+	is.Equal(list[0].Outcome, job.OccurrenceMissed)
 	is.Equal(list[0].Missed, 6) // the number of earlier occurrences
 	for i, f := range list[1:] {
 		is.Equal(f.FireAt, hour(8+i))
-		is.Equal(f.Outcome, job.FireFired)
+		is.Equal(f.Outcome, job.OccurrenceFired)
 	}
 }

@@ -158,7 +158,7 @@ const (
 // process due schedules, fire. The others were missed and are subject to the schedule's policy. Missed occurrences that submit no job are
 // recorded as a single entry for the latest one, with a count of the earlier ones. The next result is the first occurrence that remains to
 // be processed, or zero if there is none.
-func decideOccurrences(cal *Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
+func decideOccurrences(cal *Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Occurrence, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {
@@ -166,7 +166,7 @@ func decideOccurrences(cal *Calendar, s job.ScheduleSetting, from, now, since ti
 		first = cal.Next(onTime.Add(-time.Microsecond))
 	}
 	for n := 0; n < onTimeAtOnce && !first.IsZero() && !first.After(now); n++ {
-		list = append(list, job.Fire{FireAt: first, Outcome: job.FireFired})
+		list = append(list, job.Occurrence{FireAt: first, Outcome: job.OccurrenceFired})
 		first = cal.Next(first)
 	}
 	return list, first
@@ -188,7 +188,7 @@ func plannedOccurrence(cal *Calendar, from time.Time) time.Time {
 }
 
 // missedOccurrences applies the policy to the missed occurrences in [first, end), of which there must be at least one.
-func missedOccurrences(cal *Calendar, s job.ScheduleSetting, first, end time.Time) []job.Fire {
+func missedOccurrences(cal *Calendar, s job.ScheduleSetting, first, end time.Time) []job.Occurrence {
 	want := 1
 	if s.Missed == job.MissedCatchUp {
 		want = s.CatchUp
@@ -209,18 +209,18 @@ func missedOccurrences(cal *Calendar, s job.ScheduleSetting, first, end time.Tim
 	rest := max(0, min(count, countMissedTo)-want)
 	switch s.Missed {
 	case job.MissedSkip:
-		return []job.Fire{{FireAt: latest[0], Outcome: job.FireMissed, Missed: rest, Message: "no pod processed it in time, and missed occurrences are skipped"}}
+		return []job.Occurrence{{FireAt: latest[0], Outcome: job.OccurrenceMissed, Missed: rest, Message: "no pod processed it in time, and missed occurrences are skipped"}}
 	case job.MissedCatchUp:
-		var list []job.Fire
+		var list []job.Occurrence
 		if len(latest) > want {
-			list = append(list, job.Fire{FireAt: latest[want], Outcome: job.FireMissed, Missed: max(0, rest-1), Message: "no pod processed it in time, and only later occurrences are caught up"})
+			list = append(list, job.Occurrence{FireAt: latest[want], Outcome: job.OccurrenceMissed, Missed: max(0, rest-1), Message: "no pod processed it in time, and only later occurrences are caught up"})
 			latest = latest[:want]
 		}
 		for i := len(latest) - 1; i >= 0; i-- {
-			list = append(list, job.Fire{FireAt: latest[i], Outcome: job.FireFired})
+			list = append(list, job.Occurrence{FireAt: latest[i], Outcome: job.OccurrenceFired})
 		}
 		return list
 	default:
-		return []job.Fire{{FireAt: latest[0], Outcome: job.FireFired, Missed: rest}}
+		return []job.Occurrence{{FireAt: latest[0], Outcome: job.OccurrenceFired, Missed: rest}}
 	}
 }

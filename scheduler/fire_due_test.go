@@ -58,7 +58,7 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 		is.True(s.next(t.Context()))
 	}
 	for name, want := range map[string]job.OccurrenceOutcome{
-		"a": job.FireFired, "b": job.FireFired, "c": job.FireFired, "d": job.FireFired, "e": job.FireMissed,
+		"a": job.OccurrenceFired, "b": job.OccurrenceFired, "c": job.OccurrenceFired, "d": job.OccurrenceFired, "e": job.OccurrenceMissed,
 	} {
 		is.Equal(latest(name), want)
 	}
@@ -67,5 +67,5 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 	is.NoErr(err)
 	at := noon.AddDate(0, 0, 1).Add(2 * time.Minute)
 	c.FireDue(t.Context(), &at)
-	is.Equal(latest("a"), job.FireMissed)
+	is.Equal(latest("a"), job.OccurrenceMissed)
 }

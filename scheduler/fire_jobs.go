@@ -13,7 +13,7 @@ import (
 )
 
 // withJobs returns the occurrences that are still to submit a job.
-func (d *decision) withJobs() (list []*job.Fire) {
+func (d *decision) withJobs() (list []*job.Occurrence) {
 	for i := range d.occurrences {
 		if d.occurrences[i].JobID != nil {
 			list = append(list, &d.occurrences[i])
@@ -22,14 +22,14 @@ func (d *decision) withJobs() (list []*job.Fire) {
 	return list
 }
 
-func refuse(f *job.Fire, why job.OccurrenceOutcome, message string) {
+func refuse(f *job.Occurrence, why job.OccurrenceOutcome, message string) {
 	f.Outcome, f.JobID, f.Message = why, nil, message
 }
 
 // fail marks all occurrences that would submit a job as failed.
 func (d *decision) fail(err error) {
 	for _, f := range d.withJobs() {
-		refuse(f, job.FireFailed, job.Storable(err.Error(), 500))
+		refuse(f, job.OccurrenceFailed, job.Storable(err.Error(), 500))
 	}
 }
 
@@ -142,7 +142,7 @@ func (c *Submitter) takeKeys(ctx context.Context, tx pgx.Tx, list []decision) er
 					continue
 				}
 			}
-			refuse(f, job.FireDuplicate, fmt.Sprintf("job %d holds the unique key", holders[k]))
+			refuse(f, job.OccurrenceDuplicate, fmt.Sprintf("job %d holds the unique key", holders[k]))
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 type decision struct {
 	job.Schedule
 	now         time.Time
-	occurrences []job.Fire
+	occurrences []job.Occurrence
 	next        time.Time // the first occurrence that remains to be processed; zero if there is none
 	wrong       string    // why the schedule cannot fire as configured
 	postponed   bool      // left to other pods, with its due time unchanged
@@ -80,7 +80,7 @@ func (c *Submitter) decideIn(ctx context.Context, tx pgx.Tx, list []decision, id
 		switch n := len(d.occurrences); {
 		case n == 0 && d.wrong == "":
 			d.wrong = d.Error
-		case n > 0 && d.occurrences[n-1].Outcome == job.FireFailed:
+		case n > 0 && d.occurrences[n-1].Outcome == job.OccurrenceFailed:
 			d.wrong = d.occurrences[n-1].Message
 		}
 		fired = fired || len(d.occurrences) > 0
@@ -99,10 +99,10 @@ func (c *Submitter) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids 
 	if err != nil {
 		return err
 	}
-	var all []job.Fire
+	var all []job.Occurrence
 	for i := range list {
 		for j := range list[i].occurrences {
-			if f := &list[i].occurrences[j]; f.Outcome == job.FireFired {
+			if f := &list[i].occurrences[j]; f.Outcome == job.OccurrenceFired {
 				f.JobID = &ids[len(all)]
 			}
 			all = append(all, list[i].occurrences[j])
@@ -128,10 +128,10 @@ func (c *Submitter) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids 
 	if err := c.submitJobs(ctx, tx, list, actor); err != nil {
 		return err
 	}
-	var reported, refused []job.Fire
+	var reported, refused []job.Occurrence
 	for _, d := range list {
 		for _, f := range d.occurrences {
-			if reported = append(reported, f); f.JobID == nil && f.Outcome != job.FireMissed {
+			if reported = append(reported, f); f.JobID == nil && f.Outcome != job.OccurrenceMissed {
 				refused = append(refused, f)
 			}
 		}
@@ -161,14 +161,14 @@ func (c *Submitter) active(ctx context.Context, tx pgx.Tx, list []decision) (map
 
 // skipOverlap keeps only the first of a schedule's occurrences, or none if a job of the schedule is active. It marks the others as
 // overlapping.
-func skipOverlap(occurrences []job.Fire, active bool) {
+func skipOverlap(occurrences []job.Occurrence, active bool) {
 	for i := range occurrences {
 		f := &occurrences[i]
-		if f.Outcome != job.FireFired || f.Manual {
+		if f.Outcome != job.OccurrenceFired || f.Manual {
 			continue
 		}
 		if active {
-			refuse(f, job.FireOverlap, "the job of the previous occurrence has not ended")
+			refuse(f, job.OccurrenceOverlap, "the job of the previous occurrence has not ended")
 		}
 		active = true
 	}
@@ -180,16 +180,16 @@ func (c *Submitter) report(ctx context.Context, d decision) {
 	for _, f := range d.occurrences {
 		c.o.Metrics.Occurrences.WithLabelValues(string(f.Outcome)).Inc()
 		switch f.Outcome {
-		case job.FireFired:
+		case job.OccurrenceFired:
 			jobs++
 			c.o.Metrics.Enqueued.Inc()
 			if !f.Manual {
 				c.o.Metrics.FireLateness.Observe(max(0, d.now.Sub(f.FireAt).Seconds()))
 			}
 			c.o.Log.DebugContext(ctx, "schedule fired", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.JobID, *f.JobID)
-		case job.FireFailed:
+		case job.OccurrenceFailed:
 			c.o.Log.ErrorContext(ctx, "schedule's job was refused", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Why, f.Message)
-		case job.FireMissed:
+		case job.OccurrenceMissed:
 			c.o.Log.WarnContext(ctx, "schedule occurrences were missed", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Count, f.Missed+1)
 		}
 	}

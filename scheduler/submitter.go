@@ -143,12 +143,12 @@ func (c *Submitter) First(s job.ScheduleSetting, anchor time.Time) (time.Time, e
 // Trigger submits a schedule's job now, in addition to the regular occurrences. It returns [job.ErrUnknownSchedule] if the schedule does
 // not exist, [job.ErrScheduleMoved] if as is not nil and the schedule no longer has these settings, and [job.ErrInvalid] if the job is
 // rejected.
-func (c *Submitter) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
+func (c *Submitter) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Occurrence, error) {
 	s := c.o.Store
 	var list []decision
 	ids, err := s.NewIDs(ctx, 1)
 	if err != nil {
-		return job.Fire{}, err
+		return job.Occurrence{}, err
 	}
 	trigger := func(tx pgx.Tx) error {
 		schedule, now, err := admin.LockSchedule(ctx, s, tx, name, as)
@@ -159,15 +159,15 @@ func (c *Submitter) Trigger(ctx context.Context, name string, as *job.ScheduleSe
 		if schedule.NextAt != nil && at.Equal(*schedule.NextAt) {
 			at = at.Add(time.Microsecond) // the schedule already has an occurrence at that time
 		}
-		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
-		list = []decision{{Schedule: schedule, now: now, occurrences: []job.Fire{fire}}}
+		fire := job.Occurrence{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.OccurrenceFired, Manual: true}
+		list = []decision{{Schedule: schedule, now: now, occurrences: []job.Occurrence{fire}}}
 		if err := c.fireIn(ctx, tx, list, ids, actor); err != nil {
 			return err
 		}
 		switch occurrences := list[0].occurrences; {
 		case len(occurrences) == 0:
 			return fmt.Errorf("%w: trigger schedule %q: already triggered in the same microsecond", job.ErrInvalid, name)
-		case occurrences[0].Outcome == job.FireFailed:
+		case occurrences[0].Outcome == job.OccurrenceFailed:
 			return fmt.Errorf("%w: trigger schedule %q: %s", job.ErrInvalid, name, occurrences[0].Message)
 		}
 		return admin.AuditTrigger(ctx, s, tx, actor, list[0].occurrences[0])
@@ -180,7 +180,7 @@ func (c *Submitter) Trigger(ctx context.Context, name string, as *job.ScheduleSe
 		}
 	}
 	if err != nil {
-		return job.Fire{}, err
+		return job.Occurrence{}, err
 	}
 	c.report(ctx, list[0])
 	return list[0].occurrences[0], nil

@@ -35,7 +35,7 @@ func (e *engine) Use(ctx context.Context, lanes []string) (map[string]job.Engine
 }
 
 // Progress implements [job.EngineProgress]. It reads the latest heartbeat of the job's activity.
-func (e *engine) Progress(ctx context.Context, j job.Job) (*job.Progress, error) {
+func (e *engine) Progress(ctx context.Context, j job.JobRow) (*job.Progress, error) {
 	found, err := e.o.Client.DescribeWorkflowExecution(ctx, e.names.Workflow(j.ID, outbox.EpochOf(j.Fence)), "")
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestTemporalCancelReachesHandler(t *testing.T) {
 
 	id = w.enqueue("waits", `{}`)
 	<-started
-	_, err = w.Admin().Stop(t.Context(), id, "ana")
+	_, err = w.Admin().ForceCancel(t.Context(), id, "ana")
 	is.NoErr(err)
 	is.Equal(w.wait(id).State, job.Cancelled)
 	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the run was terminated
@@ -411,7 +411,7 @@ func TestTemporalInDoctorAndDashboard(t *testing.T) {
 	w.start()
 	id := w.enqueue("k", `{}`)
 	fence := <-started
-	var j job.Job
+	var j job.JobRow
 	pgtest.Wait(t, "the progress is shown", func() bool {
 		j = w.job(id)
 		inside.Of(w.Runner).Pod.NameEngine(t.Context(), &j)
@@ -455,7 +455,7 @@ func TestTemporalHandlersOfDrainedPod(t *testing.T) {
 	stop := w.start()
 	w.enqueue("k", `{}`)
 	<-started
-	_, err := w.Admin().DrainPod(t.Context(), w.Boot(), 0, "ana")
+	_, err := w.Admin().DrainPod(t.Context(), w.PodID(), 0, "ana")
 	is.NoErr(err)
 	<-canceled // the pod is draining, and the grace period is over
 	time.AfterFunc(200*time.Millisecond, func() { close(release) })

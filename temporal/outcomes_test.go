@@ -59,7 +59,7 @@ func TestTemporalPipelinesInPostgreSQL(t *testing.T) {
 	})
 	w.start()
 	w.enqueue("list", `{}`)
-	var undone job.Job
+	var undone job.JobRow
 	pgtest.Wait(t, "the failure step has run", func() bool {
 		return w.pool.QueryRow(t.Context(), `select d.id from trapeze.done d join trapeze.jobs j on j.id = d.id where j.kind = 'undo'`).Scan(&undone.ID) == nil
 	})

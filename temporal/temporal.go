@@ -114,7 +114,7 @@ func Open(r *runner.Runner, o Options) error {
 		return fmt.Errorf("temporal options: %w", err)
 	}
 	p := inside.Of(r).Pod
-	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: routine.NewSignal(), podID: r.Boot()}
+	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: routine.NewSignal(), podID: r.PodID()}
 	if err := r.UseEngine(e); err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ var (
 func (e *engine) Name() string { return e.o.Name }
 
 // JobURL implements [job.LaneEngine].
-func (e *engine) JobURL(j job.Job) string {
+func (e *engine) JobURL(j job.JobRow) string {
 	return e.page("workflows/" + url.PathEscape(e.names.Workflow(j.ID, outbox.EpochOf(j.Fence))))
 }
 

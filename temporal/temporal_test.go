@@ -109,7 +109,7 @@ func (w *world) enqueue(kind, args string, options ...runner.EnqueueOption) int6
 	return s.ID
 }
 
-func (w *world) wait(id int64) job.Job {
+func (w *world) wait(id int64) job.JobRow {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
@@ -134,9 +134,9 @@ func TestTemporalJobAsActivity(t *testing.T) {
 	is.True(j.Fence > 1_000_000) // the fence of an epoch
 }
 
-func (w *world) job(id int64) job.Job {
+func (w *world) job(id int64) job.JobRow {
 	w.t.Helper()
-	j, err := w.Job(w.t.Context(), id)
+	j, err := w.GetJob(w.t.Context(), id)
 	is.New(w.t).NoErr(err)
 	return j
 }

@@ -34,7 +34,7 @@ func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...
 	}
 	p := inside.Of(r).Pod
 	p.Handle(r.Kinds())
-	handlers := &activities.Handlers{Engine: p.Engine, Client: o.Client, PodID: r.Boot(), Reader: func(ctx context.Context, _ wire.Run) work.Writer {
+	handlers := &activities.Handlers{Engine: p.Engine, Client: o.Client, PodID: r.PodID(), Reader: func(ctx context.Context, _ wire.Run) work.Writer {
 		run := activity.GetInfo(ctx).WorkflowExecution
 		return activities.Remote(o.Client, run.ID, run.RunID)
 	}}
@@ -49,7 +49,7 @@ func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...
 	}()
 	for _, lane := range lanes {
 		w := worker.New(o.Client, forwarder.Names{Prefix: o.Prefix}.Queue(lane), worker.Options{
-			Identity:                           p.Opts.Name + " " + r.Boot(),
+			Identity:                           p.Opts.Name + " " + r.PodID(),
 			DisableWorkflowWorker:              true,
 			MaxConcurrentActivityExecutionSize: slots,
 			WorkerStopTimeout:                  p.Opts.ShutdownGrace + 5*time.Second,

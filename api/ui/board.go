@@ -83,7 +83,7 @@ func (p pod) Streams() string {
 
 // Remote reports whether a pod is a remote worker.
 func (b board) Remote(podID string) bool {
-	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == podID && p.Remote })
+	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.PodID == podID && p.Remote })
 }
 
 // State returns the pod's state as one word.

@@ -83,7 +83,7 @@ func draw(t tree, now time.Time) drawing {
 		steps = steps[n:]
 	}
 	for _, s := range steps {
-		p.column(false, jobBox(s.Job, now))
+		p.column(false, jobBox(s.JobRow, now))
 		if s.FanOut != nil {
 			p.column(false, fanBoxes(s, now)...)
 		}
@@ -130,7 +130,7 @@ func curve(a, b point) string {
 	return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", a.x, a.y, middle, a.y, middle, b.y, b.x, b.y)
 }
 
-func jobBox(j job.Job, now time.Time) box {
+func jobBox(j job.JobRow, now time.Time) box {
 	sub := "#" + strconv.FormatInt(j.ID, 10)
 	if j.Subject != "" {
 		sub += " · " + plain(j.Subject)
@@ -143,7 +143,7 @@ func jobBox(j job.Job, now time.Time) box {
 }
 
 // shade returns a job's state, or "warning" if it succeeded with a warning.
-func shade(j job.Job) string {
+func shade(j job.JobRow) string {
 	if j.State == job.Succeeded && j.Outcome != nil && *j.Outcome == job.Warning {
 		return "warning"
 	}
@@ -170,7 +170,7 @@ func fanBoxes(s job.TreeJob, now time.Time) []box {
 	all.Foot = short(28, strings.TrimPrefix(all.Foot, " · "))
 	list := []box{all}
 	for _, j := range s.FanOut.Shown {
-		list = append(list, jobBox(j.Job, now))
+		list = append(list, jobBox(j.JobRow, now))
 	}
 	return list
 }
@@ -200,7 +200,7 @@ type gantt struct {
 
 // ganttRow is the row of one job.
 type ganttRow struct {
-	job.Job
+	job.JobRow
 	Child        bool
 	Wait, Run    segment // a width of 0 means no bar
 	Waited, Took string
@@ -215,10 +215,10 @@ const quarters = 4
 // ganttOf returns the chart of the steps and children that the page shows. A fan-out's bar ends when its last child ends.
 func ganttOf(t tree, now time.Time) (g gantt) {
 	for _, s := range t.Latest() {
-		g.Rows = append(g.Rows, ganttRow{Job: s.Job})
+		g.Rows = append(g.Rows, ganttRow{JobRow: s.JobRow})
 		if s.FanOut != nil {
 			for _, child := range s.FanOut.Shown {
-				g.Rows = append(g.Rows, ganttRow{Job: child.Job, Child: true})
+				g.Rows = append(g.Rows, ganttRow{JobRow: child.JobRow, Child: true})
 			}
 		}
 	}
@@ -262,7 +262,7 @@ func (g gantt) segment(from, to time.Time) segment {
 }
 
 // Shade returns the color of the bar.
-func (r ganttRow) Shade() string { return shade(r.Job) }
+func (r ganttRow) Shade() string { return shade(r.JobRow) }
 
 // spark is a drawing of a schedule's latest occurrences, with the newest on the right. A shape and a color show the outcome of each
 // occurrence, and a bar shows the duration of its job.
@@ -290,7 +290,7 @@ const (
 )
 
 // sparkOf returns a drawing of occurrences, which must be sorted newest first.
-func sparkOf(occurrences []job.Fire) spark {
+func sparkOf(occurrences []job.Occurrence) spark {
 	occurrences = occurrences[:min(len(occurrences), sparkMost)]
 	s := spark{W: len(occurrences) * sparkStep, H: sparkBar + 2 + sparkShape}
 	longest, counts, order := time.Duration(0), map[string]int{}, []string{}
@@ -338,36 +338,36 @@ func height(took, longest time.Duration) int {
 }
 
 // becameOf describes the outcome of an occurrence in words.
-func becameOf(f job.Fire) string {
+func becameOf(f job.Occurrence) string {
 	switch f.Outcome {
-	case job.FireFired:
+	case job.OccurrenceFired:
 		if f.State == "" {
 			return "its job was removed by retention"
 		}
 		return calls(f.State)
-	case job.FireDuplicate:
+	case job.OccurrenceDuplicate:
 		return "no job: its unique key is held"
-	case job.FireOverlap:
+	case job.OccurrenceOverlap:
 		return "skipped: the previous job is unfinished"
-	case job.FireMissed:
+	case job.OccurrenceMissed:
 		return "missed"
-	case job.FireFailed:
+	case job.OccurrenceFailed:
 		return "its job was refused"
 	}
 	return plain(string(f.Outcome))
 }
 
 // shapeOf returns the state whose shape and color represent an occurrence.
-func shapeOf(f job.Fire) string {
+func shapeOf(f job.Occurrence) string {
 	switch f.Outcome {
-	case job.FireFired:
+	case job.OccurrenceFired:
 		if f.State == "" {
 			return "planned"
 		}
 		return string(f.State)
-	case job.FireMissed:
+	case job.OccurrenceMissed:
 		return "warning"
-	case job.FireFailed:
+	case job.OccurrenceFailed:
 		return "failed"
 	}
 	return "cancelled"
@@ -382,7 +382,7 @@ func tookOf(d *job.Seconds) string {
 }
 
 // late describes how late an occurrence was processed.
-func late(f job.Fire) string {
+func late(f job.Occurrence) string {
 	if f.Manual {
 		return ""
 	}

@@ -45,7 +45,7 @@ func TestAttemptTimelineFromEvents(t *testing.T) {
 		return job.Event{EventNo: &no, At: began.Add(at), From: from, To: to, Fence: &fence, Event: name}
 	}
 	end := began.Add(100 * time.Second)
-	h := history{Job: job.Job{State: job.Succeeded, CreatedAt: began, FinishedAt: &end}, Events: []job.Event{
+	h := history{JobRow: job.JobRow{State: job.Succeeded, CreatedAt: began, FinishedAt: &end}, Events: []job.Event{
 		event(1, 0, "", job.Pending, 0, "job.enqueued"),
 		event(2, 20*time.Second, job.Pending, job.Running, 1, "job.claimed"),
 		event(3, 30*time.Second, job.Running, job.Pending, 1, "job.recovered"),
@@ -67,11 +67,11 @@ func TestAttemptTimelineFromEvents(t *testing.T) {
 func TestPipelineGraphColumns(t *testing.T) {
 	is := is.New(t)
 	one := func(id int64) job.TreeJob {
-		return job.TreeJob{Job: job.Job{ID: id, Kind: "k", State: job.Succeeded}}
+		return job.TreeJob{JobRow: job.JobRow{ID: id, Kind: "k", State: job.Succeeded}}
 	}
 	fanned := one(2)
-	failed := job.Job{ID: 7, State: job.Failed}
-	fanned.FanOut = &job.TreeFanOut{Branches: 1000, States: map[job.State]int{job.Succeeded: 998, job.Failed: 2}, Shown: []job.TreeJob{{Job: failed}, {Job: failed}}}
+	failed := job.JobRow{ID: 7, State: job.Failed}
+	fanned.FanOut = &job.TreeFanOut{Branches: 1000, States: map[job.State]int{job.Succeeded: 998, job.Failed: 2}, Shown: []job.TreeJob{{JobRow: failed}, {JobRow: failed}}}
 	d := draw(tree{Tree: job.Tree{Jobs: []job.TreeJob{one(1), fanned}}, Planned: []job.Step{{Kind: "join"}}}, time.Now())
 	is.Equal(len(d.Boxes), 6)            // two steps, one box for all children, two failed children, and the planned join
 	is.Equal(len(d.Lines), 1+3+3)        // one line to the fan-out, three to its boxes, and three to the join

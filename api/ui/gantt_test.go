@@ -16,9 +16,9 @@ func TestPipelineTimeline(t *testing.T) {
 	after := func(s int) *time.Time { at := start.Add(time.Duration(s) * time.Second); return &at }
 	var p tree
 	p.Jobs = []job.TreeJob{
-		{Job: job.Job{ID: 1, State: job.Succeeded, CreatedAt: start, StartedAt: after(25), FinishedAt: after(50)}},
-		{Job: job.Job{ID: 2, State: job.Waiting, CreatedAt: *after(50), StartedAt: after(50)}, FanOut: &job.TreeFanOut{Branches: 9, Shown: []job.TreeJob{
-			{Job: job.Job{ID: 3, State: job.Pending, CreatedAt: *after(60), StartedAt: after(70), FinishedAt: after(75)}}, // a child that was retried
+		{JobRow: job.JobRow{ID: 1, State: job.Succeeded, CreatedAt: start, StartedAt: after(25), FinishedAt: after(50)}},
+		{JobRow: job.JobRow{ID: 2, State: job.Waiting, CreatedAt: *after(50), StartedAt: after(50)}, FanOut: &job.TreeFanOut{Branches: 9, Shown: []job.TreeJob{
+			{JobRow: job.JobRow{ID: 3, State: job.Pending, CreatedAt: *after(60), StartedAt: after(70), FinishedAt: after(75)}}, // a child that was retried
 		}}},
 	}
 	g := ganttOf(p, *after(100))
@@ -30,6 +30,6 @@ func TestPipelineTimeline(t *testing.T) {
 	is.Equal([]segment{g.Rows[2].Wait, g.Rows[2].Run}, []segment{{600, 400}, {}})
 	is.True(g.Rows[2].Child)
 	one := tree{}
-	one.Jobs = []job.TreeJob{{Job: job.Job{State: job.Pending, CreatedAt: start}}}
+	one.Jobs = []job.TreeJob{{JobRow: job.JobRow{State: job.Pending, CreatedAt: start}}}
 	is.Equal(ganttOf(one, start).Rows[0].Wait, segment{0, 4}) // an axis of zero length
 }

@@ -46,14 +46,14 @@ func showJob(rd *reader, p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if h.Job, err = rd.o.Shown(r, p.Principal, h.Job); err != nil {
+	if h.JobRow, err = rd.o.Shown(r, p.Principal, h.JobRow); err != nil {
 		return err
 	}
-	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Hidden: p.hides(h.Job)}
-	if show.Retry, err = rd.asksRetry(r.Context(), h.Job); err != nil {
+	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Hidden: p.hides(h.JobRow)}
+	if show.Retry, err = rd.asksRetry(r.Context(), h.JobRow); err != nil {
 		return err
 	}
-	show.Actions = p.jobActions(h.Job, show.Retry)
+	show.Actions = p.jobActions(h.JobRow, show.Retry)
 	if h.State == job.AwaitingApproval {
 		second, err := storeview.NeedsSecond(r.Context(), rd.o.Store, id)
 		if err != nil {
@@ -62,7 +62,7 @@ func showJob(rd *reader, p *page, r *http.Request) error {
 		show.Approval = p.Approval(id, h.Epoch, h.Submitter, second)
 		show.Approval.Alone = true
 	}
-	if show.Blockers, err = rd.blockers(r.Context(), p.Principal, h.Job); err != nil {
+	if show.Blockers, err = rd.blockers(r.Context(), p.Principal, h.JobRow); err != nil {
 		return err
 	}
 	show.Newest = slices.Clone(h.Events)
@@ -82,7 +82,7 @@ func showJob(rd *reader, p *page, r *http.Request) error {
 }
 
 // blockers returns the reasons why a job is not running. It does not name the blocking job to visitors who may see only their own jobs.
-func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
+func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.JobRow) ([]job.Blocker, error) {
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.Job)
 
 // asksRetry returns the question to ask before retrying a job that ended without success. For a child, it states whether the step after the
 // children will run again.
-func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
+func (rd *reader) asksRetry(ctx context.Context, j job.JobRow) (string, error) {
 	question := fmt.Sprintf("Job %d runs again in a new epoch.", j.ID)
 	if j.GroupID == nil || j.State != job.Failed && j.State != job.Cancelled {
 		return question, nil
@@ -117,7 +117,7 @@ func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
 }
 
 // jobActions returns the actions that the visitor may take on a job in its current state. retry is the question to ask before a retry.
-func (v visitor) jobActions(j job.Job, retry string) (list []action) {
+func (v visitor) jobActions(j job.JobRow, retry string) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {
 		if when && v.CanFor(needs, j.Submitter) {
@@ -180,7 +180,7 @@ func (p *page) Approval(id int64, epoch int, submitter string, second bool) *app
 }
 
 // hides reports whether any values in a job's arguments are hidden from the visitor.
-func (v visitor) hides(j job.Job) bool {
+func (v visitor) hides(j job.JobRow) bool {
 	return !v.CanFor(access.JobsArgs, j.Submitter) && bytes.Contains(j.Args, []byte(access.Masked))
 }
 
@@ -232,7 +232,7 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 
 // template returns the job with the given ID, or the latest visible job of the given kind. It returns nil if neither is given, or if there
 // is no such job of the kind. If the search stopped early, until is how far back it got.
-func (rd *reader) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
+func (rd *reader) template(ctx context.Context, who access.Principal, like, kind string) (found *job.JobRow, until time.Time, err error) {
 	if like != "" {
 		id, err := text.ParseJobID(like)
 		if err != nil {

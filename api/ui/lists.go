@@ -19,7 +19,7 @@ import (
 // jobList holds one page of the job list.
 type jobList struct {
 	*filters
-	Jobs    []job.Job
+	Jobs    []job.JobRow
 	Next    string     // the URL of the next page, or empty if there is none
 	Later   bool       // not the first page
 	Until   *time.Time // if the search stopped early, the time that it reached; otherwise nil

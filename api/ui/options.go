@@ -23,7 +23,7 @@ type Options struct {
 	Visitor func(*http.Request) (access.Principal, error)
 	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see other
 	// principals' secrets, Shown writes an audit entry and returns an error if that fails.
-	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
+	Shown func(*http.Request, access.Principal, job.JobRow) (job.JobRow, error)
 	// ShownSchedule is like Shown, but for the arguments of a named schedule.
 	ShownSchedule func(request *http.Request, reader access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
 	// Searched writes an audit entry before a visitor searches other principals' args or errors, and returns an error if that fails.
@@ -51,7 +51,7 @@ type Calendar interface {
 	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
 	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
 	// ScheduleOccurrences returns a schedule's occurrences before a time, newest first. The zero time returns the latest.
-	ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
+	ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Occurrence, error)
 }
 
 // Setting is one of this pod's settings. The page shows it but cannot change it.

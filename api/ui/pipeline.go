@@ -68,9 +68,9 @@ func (t tree) runsAgain() bool {
 // childList holds one page of a fan-out's children.
 type childList struct {
 	*filters
-	Of       job.Job
+	Of       job.JobRow
 	Fan      *job.TreeFanOut // nil if the job has not fanned out
-	Children []job.Job       // the last job of each child's chain
+	Children []job.JobRow    // the last job of each child's chain
 	Next     string
 	Later    bool
 	State    job.State // empty means any state

@@ -131,7 +131,7 @@ func (rd *reader) readTree(ctx context.Context, who access.Principal, id int64) 
 }
 
 // shownJob reads a job, with the values masked that the visitor may not see.
-func (rd *reader) shownJob(r *http.Request, p *page, id int64) (j job.Job, err error) {
+func (rd *reader) shownJob(r *http.Request, p *page, id int64) (j job.JobRow, err error) {
 	if err := rd.mustSee(r.Context(), p.Principal, id); err != nil {
 		return j, err
 	}
@@ -145,7 +145,7 @@ func (rd *reader) readHistory(ctx context.Context, who access.Principal, id int6
 	if err := rd.mustSee(ctx, who, id); err != nil {
 		return h, err
 	}
-	if h.Job, err = storeview.Job(ctx, rd.o.Store, id); err != nil {
+	if h.JobRow, err = storeview.Job(ctx, rd.o.Store, id); err != nil {
 		return h, err
 	}
 	h.Missing = max(h.EventNo-mostEvents, 0)
@@ -159,7 +159,7 @@ func (rd *reader) readHistory(ctx context.Context, who access.Principal, id int6
 		if e.Event == "job.followed" {
 			h.Followed = append(h.Followed, fieldIn(e.Fields, "job"))
 		}
-		if h.Pod != nil && e.Boot != nil && *e.Boot == *h.Pod && e.Pod != nil {
+		if h.Pod != nil && e.PodID != nil && *e.PodID == *h.Pod && e.Pod != nil {
 			h.PodName = *e.Pod
 		}
 	}

@@ -46,7 +46,7 @@ func (s schedule) Overdue() bool {
 func (s schedule) ZoneUnsaid() bool { return !strings.HasSuffix(s.Words, s.Zone) }
 
 // Last returns the latest occurrence, or nil if there is none.
-func (s schedule) Last() *job.Fire {
+func (s schedule) Last() *job.Occurrence {
 	if len(s.LastFires) == 0 {
 		return nil
 	}
@@ -114,7 +114,7 @@ func showSchedules(rd *reader, p *page, r *http.Request) error {
 type schedulePage struct {
 	schedule
 	formChoices
-	Occurrences []job.Fire
+	Occurrences []job.Occurrence
 	Next        string // the URL of the page with earlier occurrences, or empty if there is none
 	Later       bool   // not the first page
 	Actions     []action

@@ -13,13 +13,13 @@ func TestScheduleSparklineOccurrences(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	second, hour := job.Seconds(time.Second), job.Seconds(time.Hour)
-	at := func(minute int, f job.Fire) job.Fire {
+	at := func(minute int, f job.Occurrence) job.Occurrence {
 		f.FireAt = time.Date(2027, 1, 31, 3, minute, 0, 0, time.UTC)
 		return f
 	}
-	s := sparkOf([]job.Fire{
-		at(4, job.Fire{Outcome: job.FireMissed}), at(3, job.Fire{Outcome: job.FireFired, State: job.Running}),
-		at(2, job.Fire{Outcome: job.FireFired, State: job.Failed, Took: &hour}), at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded, Took: &second}),
+	s := sparkOf([]job.Occurrence{
+		at(4, job.Occurrence{Outcome: job.OccurrenceMissed}), at(3, job.Occurrence{Outcome: job.OccurrenceFired, State: job.Running}),
+		at(2, job.Occurrence{Outcome: job.OccurrenceFired, State: job.Failed, Took: &hour}), at(1, job.Occurrence{Outcome: job.OccurrenceFired, State: job.Succeeded, Took: &second}),
 	})
 	shapes := []string{}
 	for _, m := range s.Marks {
@@ -33,8 +33,8 @@ func TestScheduleSparklineOccurrences(t *testing.T) {
 	is.Equal(s.Marks[1].Says, "2027-01-31 03:02:00 UTC: failed, 1h 00m")
 	is.True(s.Marks[3].X+sparkShape <= s.W) // everything fits in the drawing
 	is.Equal(sparkOf(nil).Says, "")         // without occurrences, the drawing is empty
-	is.Equal(sparkOf([]job.Fire{at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded})}).Says, "One occurrence: succeeded")
-	many := make([]job.Fire, 30)
+	is.Equal(sparkOf([]job.Occurrence{at(1, job.Occurrence{Outcome: job.OccurrenceFired, State: job.Succeeded})}).Says, "One occurrence: succeeded")
+	many := make([]job.Occurrence, 30)
 	is.Equal(len(sparkOf(many).Marks), sparkMost)
 }
 

@@ -13,7 +13,7 @@ import (
 
 // history is a job and its events, oldest first.
 type history struct {
-	job.Job
+	job.JobRow
 	Events  []job.Event
 	Missing int // number of earlier events that were not read
 	Fan     *job.TreeFanOut
@@ -62,8 +62,8 @@ func attemptsOf(h history, now time.Time) []attempt {
 			if e.Fence != nil {
 				one.Fence = *e.Fence
 			}
-			if one.Pod == "" && e.Boot != nil {
-				one.Pod = *e.Boot
+			if one.Pod == "" && e.PodID != nil {
+				one.Pod = *e.PodID
 			}
 			list = append(list, one)
 		}

@@ -63,7 +63,7 @@ func (c calendar) ScheduleByName(ctx context.Context, name string) (job.Schedule
 	return job.ScheduleUse{}, err
 }
 
-func (c calendar) ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
+func (c calendar) ScheduleOccurrences(ctx context.Context, name string, before time.Time, limit int) ([]job.Occurrence, error) {
 	_, err := admin.LastOccurrences(ctx, c.Store, []string{name}, before, limit)
 	return nil, err
 }

@@ -35,8 +35,8 @@ func onClient(c *cobra.Command, do func(at *cli.Client) error) error {
 	return do(at)
 }
 
-func readJob(ctx context.Context, at *cli.Client, id int64) (job.Job, error) {
-	return cli.Get[job.Job](ctx, at, cli.Path("/jobs/:id", id), nil)
+func readJob(ctx context.Context, at *cli.Client, id int64) (job.JobRow, error) {
+	return cli.Get[job.JobRow](ctx, at, cli.Path("/jobs/:id", id), nil)
 }
 
 // watched completes a command that shows the present once or, with --watch, again and again.

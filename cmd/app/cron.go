@@ -96,9 +96,9 @@ func lastOf(s job.ScheduleUse, now time.Time) string {
 }
 
 // fireResult describes the outcome of an occurrence or, if it has a job, the job's state.
-func fireResult(f job.Fire) string {
+func fireResult(f job.Occurrence) string {
 	switch {
-	case f.Outcome != job.FireFired:
+	case f.Outcome != job.OccurrenceFired:
 		return string(f.Outcome)
 	case f.State != "":
 		return string(f.State)
@@ -107,7 +107,7 @@ func fireResult(f job.Fire) string {
 }
 
 // fireNote lists anything unusual about an occurrence.
-func fireNote(f job.Fire) string {
+func fireNote(f job.Occurrence) string {
 	var notes []string
 	if f.Manual {
 		notes = append(notes, "triggered")
@@ -228,14 +228,14 @@ unique key), overlap (the previous job was unfinished), missed (no pod processed
 		if limit < 1 {
 			return cli.Usage("--limit %d: want at least 1", limit)
 		}
-		return printOccurrences(c, cli.ListAll[job.Fire](ctx, at, cli.Path(scheduleRoute+"/occurrences", name), "occurrences", cli.QueryOf("limit", strconv.Itoa(limit))))
+		return printOccurrences(c, cli.ListAll[job.Occurrence](ctx, at, cli.Path(scheduleRoute+"/occurrences", name), "occurrences", cli.QueryOf("limit", strconv.Itoa(limit))))
 	})
 	c.Flags().IntVar(&limit, "limit", limit, "maximum number of rows")
 	return c
 }
 
-func printOccurrences(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
-	return cli.List(c, "TIME OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
+func printOccurrences(c *cobra.Command, list iter.Seq2[job.Occurrence, error]) error {
+	return cli.List(c, "TIME OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Occurrence) []string {
 		id, took := "", ""
 		if f.JobID != nil {
 			id = strconv.FormatInt(*f.JobID, 10)
@@ -296,7 +296,7 @@ func newCronTriggerCommand() *cobra.Command {
 when no job was submitted because its unique key is held or it was rejected.`,
 		Example: "  trapeze cron trigger nightly --reason \"last night's input was late\"",
 	}, func(ctx context.Context, c *cobra.Command, at *cli.Client, name string) error {
-		fire, err := cli.Post[job.Fire](ctx, at, cli.Path(scheduleRoute+"/trigger", name), nil)
+		fire, err := cli.Post[job.Occurrence](ctx, at, cli.Path(scheduleRoute+"/trigger", name), nil)
 		if err != nil {
 			return err
 		}
@@ -305,20 +305,20 @@ when no job was submitted because its unique key is held or it was rejected.`,
 }
 
 // printTriggered prints the job of a triggered occurrence. It returns an error if no job was created.
-func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
+func printTriggered(c *cobra.Command, fire job.Occurrence) (err error) {
 	switch {
 	case cli.WantsJSON(c):
 		err = cli.JSON(c, fire)
-	case fire.Outcome == job.FireFired && fire.JobID != nil:
+	case fire.Outcome == job.OccurrenceFired && fire.JobID != nil:
 		_, err = fmt.Fprintln(c.OutOrStdout(), *fire.JobID)
 	}
-	if err == nil && fire.Outcome != job.FireFired {
+	if err == nil && fire.Outcome != job.OccurrenceFired {
 		err = cli.Refused("schedule %s submitted no job: %s; see trapeze cron occurrences %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
 	}
 	return err
 }
 
-func whyNoJob(f job.Fire) string {
+func whyNoJob(f job.Occurrence) string {
 	if f.Message != "" {
 		return string(f.Outcome) + ": " + f.Message
 	}
@@ -435,7 +435,7 @@ skip (no). The kind may be unknown; the schedule fires once a pod has its handle
 			return onClient(c, func(at *cli.Client) error {
 				body := struct {
 					job.ScheduleChange
-					Foreign bool `json:"foreign"` // the server need not know the kind
+					AllowUnregistered bool `json:"allow_unregistered"` // the server need not know the kind
 				}{change, true}
 				done, err := putSetting[job.ScheduleChanged](c.Context(), at, cli.Path(scheduleRoute, args[0]), s.dry, body, !change.Existing)
 				if err != nil {

@@ -21,12 +21,12 @@ func aSchedule() job.ScheduleUse {
 			CreatedAt: noon.Add(-72 * time.Hour), UpdatedAt: noon.Add(-time.Hour)},
 		Words:     "at 02:30 every day, UTC",
 		NextFires: []time.Time{next, next.AddDate(0, 0, 1)},
-		LastFires: []job.Fire{
-			{Schedule: "nightly", FireAt: noon.Add(-9 * time.Hour), DecidedAt: noon.Add(-9 * time.Hour).Add(120 * time.Millisecond), Outcome: job.FireFired,
+		LastFires: []job.Occurrence{
+			{Schedule: "nightly", FireAt: noon.Add(-9 * time.Hour), DecidedAt: noon.Add(-9 * time.Hour).Add(120 * time.Millisecond), Outcome: job.OccurrenceFired,
 				JobID: &id, State: job.Succeeded, Took: &took},
-			{Schedule: "nightly", FireAt: noon.Add(-33 * time.Hour), DecidedAt: noon.Add(-32 * time.Hour), Outcome: job.FireMissed, Missed: 2,
+			{Schedule: "nightly", FireAt: noon.Add(-33 * time.Hour), DecidedAt: noon.Add(-32 * time.Hour), Outcome: job.OccurrenceMissed, Missed: 2,
 				Message: "no pod processed it in time, and missed occurrences are skipped"},
-			{Schedule: "nightly", FireAt: noon.Add(-50 * time.Hour), DecidedAt: noon.Add(-50 * time.Hour), Outcome: job.FireDuplicate, Manual: true,
+			{Schedule: "nightly", FireAt: noon.Add(-50 * time.Hour), DecidedAt: noon.Add(-50 * time.Hour), Outcome: job.OccurrenceDuplicate, Manual: true,
 				Message: "job 4700 holds the unique key\x1b[31m"},
 		},
 	}

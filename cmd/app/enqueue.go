@@ -141,7 +141,7 @@ func warnUnhandled(ctx context.Context, c *cobra.Command, at *cli.Client, id int
 // submission returns the submission described by the flags.
 func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
-		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.unique, UniqueWhile: e.while, Foreign: true, Approval: e.approval, Ordered: e.ordered,
+		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.unique, UniqueWhile: e.while, AllowUnregistered: true, Approval: e.approval, Ordered: e.ordered,
 	}
 	if kind == "" {
 		return s, cli.Usage("the kind is empty")
@@ -235,7 +235,7 @@ func ended(s job.State) string {
 }
 
 // failureText describes why a job did not succeed.
-func failureText(j job.Job) string {
+func failureText(j job.JobRow) string {
 	why := cli.Text(j.Reason)
 	if j.Error != nil {
 		first, _, _ := strings.Cut(*j.Error, "\n")
@@ -251,7 +251,7 @@ const followEvery = 100 * time.Millisecond
 const explainEvery = time.Second
 
 // waitsFor returns a one-line description of why a job is not running.
-func waitsFor(ctx context.Context, at *cli.Client, j job.Job) string {
+func waitsFor(ctx context.Context, at *cli.Client, j job.JobRow) string {
 	var why []string
 	for _, b := range readBlockers(ctx, at, j.ID, j.State) {
 		if b.Why != job.BlockerDue {
@@ -262,7 +262,7 @@ func waitsFor(ctx context.Context, at *cli.Client, j job.Job) string {
 }
 
 // follow waits until a job and its next steps have ended, and returns the last of them. It keeps polling during a database outage.
-func follow(ctx context.Context, at *cli.Client, id int64, show *progressLine) (job.Job, error) {
+func follow(ctx context.Context, at *cli.Client, id int64, show *progressLine) (job.JobRow, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var looked time.Time
@@ -276,7 +276,7 @@ func follow(ctx context.Context, at *cli.Client, id int64, show *progressLine) (
 			}
 			show.job(j, waits)
 		case !cli.MayBeTemporary(err) && ctx.Err() == nil:
-			return job.Job{}, err
+			return job.JobRow{}, err
 		}
 		if err == nil && j.State.Terminal() {
 			next, err := nextStep(ctx, at, j)
@@ -287,25 +287,25 @@ func follow(ctx context.Context, at *cli.Client, id int64, show *progressLine) (
 				id = next.ID
 				continue
 			case !cli.MayBeTemporary(err) && ctx.Err() == nil:
-				return job.Job{}, err
+				return job.JobRow{}, err
 			}
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			show.endLine()
-			return job.Job{}, cli.Unknown("interrupted: job %d continues; see trapeze job %d", id, id)
+			return job.JobRow{}, cli.Unknown("interrupted: job %d continues; see trapeze job %d", id, id)
 		}
 	}
 }
 
 // nextStep returns the step after a job, or nil if there is none. The next step exists as soon as the job has succeeded.
-func nextStep(ctx context.Context, at *cli.Client, j job.Job) (*job.Job, error) {
+func nextStep(ctx context.Context, at *cli.Client, j job.JobRow) (*job.JobRow, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
 	}
 	page, err := cli.Get[struct {
-		Jobs []job.Job `json:"jobs"`
+		Jobs []job.JobRow `json:"jobs"`
 	}](ctx, at, "/jobs", cli.QueryOf("pipeline", strconv.FormatInt(j.PipelineID, 10), "parent", strconv.FormatInt(j.ID, 10), "limit", "1"))
 	if err != nil || len(page.Jobs) == 0 {
 		return nil, err
@@ -335,7 +335,7 @@ func newProgressLine(to io.Writer, silent bool) *progressLine {
 }
 
 // job shows a job's state, followed by the reason for waiting unless waits is empty.
-func (f *progressLine) job(j job.Job, waits string) {
+func (f *progressLine) job(j job.JobRow, waits string) {
 	if f.to == nil {
 		return
 	}
@@ -367,7 +367,7 @@ func (f *progressLine) endLine() {
 }
 
 // drawBar returns a progress bar for a job, or plain text if the job reports no total.
-func drawBar(j job.Job) string {
+func drawBar(j job.JobRow) string {
 	const width = 30
 	p := j.Progress
 	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {

@@ -89,7 +89,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 	defer tick.Stop()
 	ended := false
 	if w.follow && w.job != 0 && w.after != "" { // all events of a finished job may come before the cursor
-		j, err := cli.Get[job.Job](ctx, w.at, cli.Path("/jobs/:id", w.job), nil)
+		j, err := cli.Get[job.JobRow](ctx, w.at, cli.Path("/jobs/:id", w.job), nil)
 		if err != nil && !cli.MayBeTemporary(err) {
 			return err
 		}

@@ -50,8 +50,8 @@ func newJobsCommand() *cobra.Command {
 			query.Set("limit", strconv.Itoa(limit))
 			return onClient(c, func(at *cli.Client) error {
 				now := time.Now()
-				jobs := cli.ListAll[job.Job](c.Context(), at, "/jobs", "jobs", query)
-				return cli.List(c, "ID KIND LANE SUBJECT KEY STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
+				jobs := cli.ListAll[job.JobRow](c.Context(), at, "/jobs", "jobs", query)
+				return cli.List(c, "ID KIND LANE SUBJECT KEY STATE PRI TRY AGE NOTE", jobs, func(j job.JobRow) []string {
 					return []string{
 						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), text.Short(j.Key, 20), string(j.State), strconv.Itoa(j.Priority),
 						strconv.Itoa(j.Attempt), text.Ago(&j.CreatedAt, now), text.Short(remark(j), 60),
@@ -68,7 +68,7 @@ func newJobsCommand() *cobra.Command {
 }
 
 // remark returns the most important information about a job besides its state.
-func remark(j job.Job) string {
+func remark(j job.JobRow) string {
 	switch {
 	case j.State == job.Failed, j.State == job.Cancelled:
 		return failureText(j)
@@ -108,17 +108,17 @@ func newJobCommand() *cobra.Command {
 }
 
 // podOf returns the name of a job's pod, or its pod ID if the pod's row has been deleted or the caller may not see pods.
-func podOf(ctx context.Context, at *cli.Client, j job.Job) string {
+func podOf(ctx context.Context, at *cli.Client, j job.JobRow) string {
 	if j.Pod == nil || j.Engine != "" {
 		return ""
 	}
 	for p, err := range readPods(ctx, at, true) {
-		if err == nil && p.Boot == *j.Pod {
+		if err == nil && p.PodID == *j.Pod {
 			kind := ""
 			if p.Remote {
 				kind = "remote worker, "
 			}
-			return p.Name + " (" + kind + "id " + p.Boot + ")"
+			return p.Name + " (" + kind + "id " + p.PodID + ")"
 		}
 	}
 	return *j.Pod
@@ -140,7 +140,7 @@ func readBlockers(ctx context.Context, at *cli.Client, id int64, state job.State
 }
 
 // blockersOf describes why a job is not running, one reason per line.
-func blockersOf(ctx context.Context, at *cli.Client, j job.Job) string {
+func blockersOf(ctx context.Context, at *cli.Client, j job.JobRow) string {
 	var b strings.Builder
 	for _, o := range readBlockers(ctx, at, j.ID, j.State) {
 		b.WriteString(o.Says)
@@ -159,7 +159,7 @@ func blockersOf(ctx context.Context, at *cli.Client, j job.Job) string {
 }
 
 // printJob prints the non-empty properties of a job, one per line.
-func printJob(c *cobra.Command, j job.Job, pod, because string) error {
+func printJob(c *cobra.Command, j job.JobRow, pod, because string) error {
 	var b strings.Builder
 	colours := cli.InkFor(c.OutOrStdout())
 	line := func(name, value string) { cli.Fact(&b, colours, name, value) }
@@ -216,7 +216,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 
 // jobFlags holds the flags that select jobs.
 type jobFlags struct {
-	api.Selection
+	api.BulkRequest
 	children string
 	failures string // a failure group; for retries only
 }
@@ -245,8 +245,8 @@ func (s *jobFlags) any() bool {
 }
 
 // selection returns the body of a bulk command for the flags.
-func (s *jobFlags) selection() (api.Selection, error) {
-	body := s.Selection
+func (s *jobFlags) selection() (api.BulkRequest, error) {
+	body := s.BulkRequest
 	if _, err := s.query(); err != nil {
 		return body, err
 	}

@@ -41,10 +41,10 @@ func golden(t *testing.T, name string, print func(c *cobra.Command) error) {
 
 var noon = time.Date(2025, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func aJob() job.Job {
+func aJob() job.JobRow {
 	started, done, total := noon.Add(-90*time.Second), int64(30), int64(120)
 	limit, message, podID := 3, "rows\x1b[31m", "79e1bf4c-8247-44ef-b442-9ddb90e322f0"
-	return job.Job{
+	return job.JobRow{
 		ID: 4711, Kind: "csv_ingest", Lane: "default", Subject: "travel/2025", Key: "tenant-42", State: job.Running, IsCurrent: true, Priority: 10,
 		Attempt: 1, MaxAttempts: &limit, Fence: 2, Epoch: 1, Pod: &podID, PipelineID: 4711, Args: json.RawMessage(`{"file":"flights.csv"}`),
 		Progress: &job.Progress{Done: &done, Total: &total, Message: &message}, Submitter: "ana", CreatedAt: noon.Add(-2 * time.Minute),
@@ -87,7 +87,7 @@ func TestPsShowsSlotsAndLanes(t *testing.T) {
 		return printPs(c, job.Fleet{
 			Queue: job.QueueState{Frozen: true},
 			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Key: j.Key, Priority: j.Priority, Attempt: j.Attempt,
-				Boot: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
+				PodID: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
 			Lanes: []job.LaneUse{
 				{Name: "default", Enabled: true, Running: 1},
 				{Name: "maintenance", Slots: &limit, SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},

@@ -98,11 +98,11 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 		elapsed(j.StartedAt, j.FinishedAt, now), subject)
 	switch {
 	case j.State == job.Failed || cli.Text(j.Outcome) == string(job.Warning):
-		if note := failureText(j.Job); note != "" {
+		if note := failureText(j.JobRow); note != "" {
 			fmt.Fprintf(b, "  %s", text.Short(text.Printable(note), 80))
 		}
 	case j.State == job.Running:
-		fmt.Fprintf(b, "  %s", drawBar(j.Job))
+		fmt.Fprintf(b, "  %s", drawBar(j.JobRow))
 	case j.CancelRequested:
 		b.WriteString("  being cancelled")
 	}

@@ -68,12 +68,12 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	}
 	remote := map[string]bool{}
 	for _, p := range s.Pods {
-		remote[p.Boot] = p.Remote
+		remote[p.PodID] = p.Remote
 	}
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), text.Short(j.Key, 20), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), text.Short(j.Key, 20), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.PodID]),
 			text.Ago(&j.Since, now), strconv.Itoa(j.Attempt), text.Short(remarkOfSlot(j), 60),
 		})
 	}
@@ -127,7 +127,7 @@ func remarkOfSlot(j job.Slot) string {
 	if j.Fetched && !j.CancelRequested {
 		return "fetched"
 	}
-	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
+	return remark(job.JobRow{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
 }
 
 func newPodsCommand() *cobra.Command {
@@ -142,7 +142,7 @@ func newPodsCommand() *cobra.Command {
 				now := time.Now()
 				return cli.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", readPods(c.Context(), at, all), func(p job.Pod) []string {
 					return []string{
-						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), text.Ago(&p.StartedAt, now),
+						p.Name, p.PodID, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), text.Ago(&p.StartedAt, now),
 						podState(p, now), remoteOf(p), text.Short(strings.Join(p.Kinds, ","), 60),
 					}
 				})

@@ -275,7 +275,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 }
 
 // failureSet returns a selection of the jobs that are now in a failure group and failed after the time given in s.
-func failureSet(c *cobra.Command, at *cli.Client, s api.Selection, group string) (api.Selection, error) {
+func failureSet(c *cobra.Command, at *cli.Client, s api.BulkRequest, group string) (api.BulkRequest, error) {
 	found, err := cli.Get[failureGroup](c.Context(), at, cli.Path("/failures/:id", group), cli.QueryOf("since", s.Filter.Since, "limit", "1"))
 	s.Filter.Since, s.Filter.Failures = "", found.Set
 	return s, err
@@ -285,7 +285,7 @@ func failureSet(c *cobra.Command, at *cli.Client, s api.Selection, group string)
 const unasked = 100
 
 // confirm asks the operator for confirmation before a command changes many jobs. It returns an error unless the operator agrees.
-func (m *manyOrOne) confirm(c *cobra.Command, at *cli.Client, selection api.Selection) error {
+func (m *manyOrOne) confirm(c *cobra.Command, at *cli.Client, selection api.BulkRequest) error {
 	selection.DryRun = true
 	would, err := cli.Post[api.Many](c.Context(), at, m.many, selection)
 	if err != nil || would.Matched <= unasked || cli.Confirm(c, fmt.Sprintf("%d jobs would be %s; continue?", would.Matched, m.did)) {
@@ -524,7 +524,7 @@ func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 		changed := false
 		for until := time.Now().Add(wait); ; {
 			step := max(min(time.Until(until), waitAtOnce), 0)
-			quiet, err := cli.Post[job.Quiet](c.Context(), at, path, map[string]string{"wait": step.String()})
+			quiet, err := cli.Post[job.DrainResult](c.Context(), at, path, map[string]string{"wait": step.String()})
 			if err != nil {
 				return err
 			}
@@ -537,7 +537,7 @@ func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 	})
 }
 
-func printQuiet(c *cobra.Command, now string, quiet job.Quiet) error {
+func printQuiet(c *cobra.Command, now string, quiet job.DrainResult) error {
 	if !quiet.Changed {
 		now = already(now)
 	}

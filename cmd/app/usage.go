@@ -156,9 +156,9 @@ var (
 	kindWords = fromServer(openPods, func(p job.Pod) []string { return p.Kinds })
 	podWords  = fromServer(openPods, func(p job.Pod) []string { return []string{p.Name} })
 
-	jobWords = fromServer(func(ctx context.Context, at *cli.Client) iter.Seq2[job.Job, error] {
-		return cli.ListAll[job.Job](ctx, at, "/jobs", "jobs", cli.QueryOf("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
-	}, func(j job.Job) []string {
+	jobWords = fromServer(func(ctx context.Context, at *cli.Client) iter.Seq2[job.JobRow, error] {
+		return cli.ListAll[job.JobRow](ctx, at, "/jobs", "jobs", cli.QueryOf("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
+	}, func(j job.JobRow) []string {
 		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, text.Printable(j.Kind), j.State, text.Printable(j.Subject))}
 	})
 )

@@ -63,7 +63,7 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
 			if configure != nil {
 				configure(&o)
 			}
-			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Options.Name, Logger: log, Middleware: o.Middleware})
+			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Options.PodName, Logger: log, Middleware: o.Middleware})
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
 					return err
 				}
 			}
-			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Options.Name, Version: cli.ProgramVersion(c), Slots: config.Options.Slots,
+			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Options.PodName, Version: cli.ProgramVersion(c), Slots: config.Options.Slots,
 				Kinds: config.Options.Kinds, ShutdownGrace: config.Options.ShutdownGrace, Logger: log})
 			if err != nil {
 				return cli.Usage("%w", err)

@@ -88,8 +88,8 @@ func TestReferenceFormatFields(t *testing.T) {
 	t.Parallel()
 	types := map[string]any{
 		"progress": job.Progress{}, "pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
-		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
-		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "queue state": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": cli.ReadyLine{},
+		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Occurrence{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
+		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.DrainResult{}, "queue state": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": cli.ReadyLine{},
 		"stats": job.Stats{}, "numbers": job.StatsOf{}, "interval": job.StatsInterval{},
 	}
 	for _, row := range table(t, "## Formats", "object") {

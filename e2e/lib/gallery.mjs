@@ -45,7 +45,7 @@ export async function furnish(pod) {
   await calendar(pod);
   const done = (id) => pod.reaches(id, "succeeded", "failed", "cancelled");
   const ids = {};
-  ids.remote = await pod.submit("demo.block", {}, { lane: "imports", subject: "model/7", foreign: true });
+  ids.remote = await pod.submit("demo.block", {}, { lane: "imports", subject: "model/7", allow_unregistered: true });
   await pod.reaches(ids.remote, "running");
   await lost.stop();
   const worker = await assist("gpu-1", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });

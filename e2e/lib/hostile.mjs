@@ -9,7 +9,7 @@ export const hostile = [
   `{{.Visitor}} {{printf "%s" .}} \${window.xss='literal'}`,
   `<base href="https://example.invalid/"><meta http-equiv="refresh" content="0;url=https://example.invalid/">`,
   `<style>*{display:none!important}</style><link rel=stylesheet href=https://example.invalid/x.css>`,
-  `<form action="https://example.invalid/"><button autofocus>Unpause</button>`,
+  `<form action="https://example.invalid/"><button autofocus>Resume</button>`,
   `<div id="ask" data-send="POST admin/workers/pause">x</div>`,
   `\u202Egnp.exe\u202C \u2066left\u2069 \u200B`,
   `&lt;b&gt; &amp;amp; <!-- --> <![CDATA[ ]]>`,

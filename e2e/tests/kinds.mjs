@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { scene } from "../lib/scene.mjs";
 
 scene("kinds are sorted by a column, with their pods and limits", async ({ page, pod }) => {
-  const waits = await pod.submit("kind.of.nobody", {}, { foreign: true });
+  const waits = await pod.submit("kind.of.nobody", {}, { allow_unregistered: true });
   await page.goto("/ui/");
   await page.getByRole("link", { name: "Kinds", exact: true }).click();
   await page.locator("th[aria-sort=descending]", { hasText: "Run p95" }).waitFor();
@@ -26,7 +26,7 @@ scene("kinds are sorted by a column, with their pods and limits", async ({ page,
 scene("unknown kinds that a submitter chooses share a row of the Now page", async ({ page, pod, undo }) => {
   await pod.api("PUT", "/admin/workers/lanes/strangers", {});
   undo(() => pod.api("POST", "/admin/workers/jobs/cancel", { filter: { lane: "strangers" } }));
-  for (let n = 10; n < 25; n++) await pod.submit(`stranger.${n}`, {}, { foreign: true, lane: "strangers" }, "submitter");
+  for (let n = 10; n < 25; n++) await pod.submit(`stranger.${n}`, {}, { allow_unregistered: true, lane: "strangers" }, "submitter");
   await page.goto("/ui/");
   const rows = page.locator("section[aria-labelledby=h-waiting] tbody tr", { hasText: "strangers" });
   await rows.filter({ hasText: "5 other kinds" }).waitFor();

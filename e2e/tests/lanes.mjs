@@ -128,7 +128,7 @@ scene("the first page shows a pause, and jobs continue after unpausing", async (
   const id = await pod.submitWaiting("demo.noop");
   await page.locator("#h-waiting ~ table").getByText("The queue is paused or frozen").first().waitFor();
   assert.equal((await pod.job(id)).state, "pending");
-  await press(page, "Unpause");
+  await press(page, "Resume");
   await page.getByText("Queue open").waitFor();
   await pod.reaches(id, "succeeded");
 });
@@ -140,7 +140,7 @@ scene("a thaw ends a freeze, and a lane that was already drained stays drained",
   await page.goto("/ui/");
   await press(page, "Freeze");
   await page.locator(".flag.bad", { hasText: "Frozen for maintenance" }).waitFor();
-  await press(page, "Thaw");
+  await press(page, "Unfreeze");
   await page.getByText("Queue open").waitFor();
   await page.locator(`#lane-${name}`, { hasText: "drained" }).waitFor();
 });

@@ -26,7 +26,7 @@ func TestCompensationWithHigherCrashLimit(t *testing.T) {
 	}
 	s.order("moon", "lamp", "moon", "visa", 4200)
 	s.finish()
-	is.Equal(s.Deaths(), 5)
+	is.Equal(s.Crashes(), 5)
 	is.Equal(s.state("moon"), "refunded")
 	s.settled()
 }

@@ -44,7 +44,7 @@ func open(t *testing.T) *shop {
 	t.Cleanup(provider.Close)
 	s := &service{pool: pool, provider: provider.URL}
 	h := runnertest.New(t, pool, options(), s.register)
-	h.Patience = 2 * time.Minute // several tests share the machine, so waits may take long
+	h.Timeout = 2 * time.Minute // several tests share the machine, so waits may take long
 	front := httptest.NewServer(s.endpoints(h.Runner()))
 	t.Cleanup(front.Close)
 	s.address = front.URL
@@ -134,7 +134,7 @@ func TestOrdersDespiteProcessDeaths(t *testing.T) {
 			s.order("poor", "lamp", "north", "declined", 4200)
 			s.order("none", "unicorn", "north", "visa", 4200)
 			s.finish()
-			is.Equal(s.Deaths(), 5)
+			is.Equal(s.Crashes(), 5)
 			is.Equal(s.state("moon"), "refunded")
 			is.Equal(s.state("fine"), "shipped")
 			is.Equal(s.state("poor"), "refunded") // the card was declined

@@ -218,7 +218,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			}
 			ready.Stop()
 			line := ReadyLine{
-				Ready: true, Pod: r.PodName(), PodID: r.Boot(),
+				Ready: true, Pod: r.PodName(), PodID: r.PodID(),
 				HTTP: url, Database: s.shown,
 			}
 			if err := s.announce(line); err != nil {

@@ -105,7 +105,7 @@ func (e *examination) leases(ctx context.Context) error {
 		if p.Closed == nil || *p.Closed != "lapsed" || !p.LeaseUntil.After(*p.ClosedAt) {
 			continue
 		}
-		e.find("pods", Warning, fmt.Sprintf("%s (%s) was declared dead %s before its lease expired", p.Name, p.Boot, text.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
+		e.find("pods", Warning, fmt.Sprintf("%s (%s) was declared dead %s before its lease expired", p.Name, p.PodID, text.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
 			"set the same TRAPEZE_LEASE_DURATION on all pods, since a pod treats a lease longer than twice its own as expired; or the database's clock was set back")
 		break // one finding is enough
 	}

@@ -32,13 +32,13 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if w.When != job.AfterSuccess {
 		return fmt.Errorf("%w: submit %s: Always is an option of a join", job.ErrInvalid, w.Kind)
 	}
-	if sub.Kinds[w.Kind] == nil && !w.Foreign {
-		return fmt.Errorf("%w: submit %q: register its handler, or use Foreign() if another program handles it", job.ErrUnknownKind, w.Kind)
+	if sub.Kinds[w.Kind] == nil && !w.AllowUnregistered {
+		return fmt.Errorf("%w: submit %q: register its handler, or use AllowUnregistered() if another program handles it", job.ErrUnknownKind, w.Kind)
 	}
 	if n := len(w.Planned); n > job.MaxChainSteps {
 		return fmt.Errorf("%w: submit %s: a chain of %d steps, at most %d", job.ErrTooLarge, w.Kind, n+1, job.MaxChainSteps)
 	}
-	if err := sub.CheckSteps(w.Planned, w.Foreign); err != nil {
+	if err := sub.CheckSteps(w.Planned, w.AllowUnregistered); err != nil {
 		return err
 	}
 	w.MaxCrashes = sub.crashLimit(w.Kind)
@@ -49,8 +49,8 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 // CheckSteps checks that the kinds of planned steps are known or marked as foreign.
 func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
-		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
-			return fmt.Errorf("%w: plan step %q: register its handler, or use Foreign() if another program handles it", job.ErrUnknownKind, s.Kind)
+		if sub.Kinds[s.Kind] == nil && !foreign && !s.AllowUnregistered {
+			return fmt.Errorf("%w: plan step %q: register its handler, or use AllowUnregistered() if another program handles it", job.ErrUnknownKind, s.Kind)
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ type Item struct {
 // Stream delivers the events of a job, of a pipeline, or all events. Except for Close, it is not safe for concurrent use. The caller must
 // close it.
 type Stream struct {
-	// Snapshot is the watched object's state when the stream was opened: a [job.Job], a [job.Pipeline], or an empty struct. The first items
+	// Snapshot is the watched object's state when the stream was opened: a [job.JobRow], a [job.Pipeline], or an empty struct. The first items
 	// can be older than the snapshot, because the backlog starts at the client's cursor.
 	Snapshot any
 	// Cursor is the position at which the stream starts.

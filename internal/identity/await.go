@@ -33,7 +33,7 @@ type waiter struct {
 }
 
 type verdict struct {
-	job job.Job
+	job job.JobRow
 	err error
 }
 
@@ -65,9 +65,9 @@ func NewWaiters(s *store.Store, log *slog.Logger, dbError func(error) error) *Wa
 }
 
 // Wait blocks until a job has finished or ctx is cancelled.
-func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
+func (w *Waiters) Wait(ctx context.Context, id int64) (job.JobRow, error) {
 	if err := context.Cause(ctx); err != nil {
-		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
+		return job.JobRow{}, fmt.Errorf("wait for job %d: %w", id, err)
 	}
 	waiter := w.add(id)
 	defer w.remove(waiter)
@@ -75,7 +75,7 @@ func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	case v := <-waiter.verdict:
 		return v.job, v.err
 	case <-ctx.Done():
-		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, context.Cause(ctx))
+		return job.JobRow{}, fmt.Errorf("wait for job %d: %w", id, context.Cause(ctx))
 	}
 }
 

@@ -30,7 +30,7 @@ type Parts struct {
 
 // Runner stands for a *runner.Runner, which this package cannot import. Its methods make the compiler reject most other types.
 type Runner interface {
-	Boot() string
+	PodID() string
 	PodName() string
 }
 

@@ -184,7 +184,7 @@ func (n *Node) Demote(t testing.TB) {
 	n.Start(t)
 }
 
-// Freeze stops every process of the server until Thaw is called. Its sockets stay open but do not respond.
+// Freeze stops every process of the server until Unfreeze is called. Its sockets stay open but do not respond.
 func (n *Node) Freeze(t testing.TB) {
 	t.Helper()
 	if len(n.PIDs()) > 0 {
@@ -193,8 +193,8 @@ func (n *Node) Freeze(t testing.TB) {
 	n.signal(syscall.SIGSTOP)
 }
 
-// Thaw resumes the processes stopped by Freeze.
-func (n *Node) Thaw(t testing.TB) {
+// Unfreeze resumes the processes stopped by Freeze.
+func (n *Node) Unfreeze(t testing.TB) {
 	t.Helper()
 	n.signal(syscall.SIGCONT)
 }

@@ -56,6 +56,6 @@ func TestFormerPrimaryRejoins(t *testing.T) {
 	primary.CaughtUp(t)
 	is.Equal(count(t, Connect(t, primary.URL())), 1)
 	standby.Freeze(t)
-	standby.Thaw(t)
+	standby.Unfreeze(t)
 	is.True(!standby.InRecovery(t))
 }

@@ -43,7 +43,7 @@ func (p *Pod) SettleAfter(ctx context.Context, attrs ...any) {
 const idlePollInterval = 50 * time.Millisecond
 
 // AwaitQuiet polls a scope that was closed to new jobs, until no job is running there and no pod can start one, or atMost has passed.
-func (p *Pod) AwaitQuiet(ctx context.Context, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
+func (p *Pod) AwaitQuiet(ctx context.Context, atMost time.Duration, of admin.Scope) (q job.DrainResult, err error) {
 	heard := admin.Heard{}
 	q.TimedOut, err = p.PollFleet(ctx, atMost, func() (done, unheard bool, err error) {
 		running, leases, err := admin.Running(ctx, p.Commands, of)

@@ -143,7 +143,7 @@ func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 
 // NameEngine completes a job that another engine is running or has ended. It adds the engine's name, the URL of the run's page and, for a
 // running job, any progress that the engine tracks. If the engine does not respond, the progress is left out.
-func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
+func (p *Pod) NameEngine(ctx context.Context, j *job.JobRow) {
 	if j.Pod == nil || !outbox.IsEngine(*j.Pod) {
 		return
 	}

@@ -78,7 +78,7 @@ func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &work.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
+	w := &work.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, AllowUnregistered: true}
 	if s.Key != "" {
 		w.Key = &s.Key
 	}

@@ -100,7 +100,7 @@ func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 }
 
 // snapshot reads all jobs and their events in one snapshot, because jobs may still be running.
-func snapshot(t Tester, pool *pgxpool.Pool, r *runner.Runner) (events map[int64][]job.Event, jobs []job.Job) {
+func snapshot(t Tester, pool *pgxpool.Pool, r *runner.Runner) (events map[int64][]job.Event, jobs []job.JobRow) {
 	t.Helper()
 	events = map[int64][]job.Event{}
 	s := inside.Of(r).Store
@@ -114,7 +114,7 @@ func snapshot(t Tester, pool *pgxpool.Pool, r *runner.Runner) (events map[int64]
 		if err != nil {
 			return err
 		}
-		return view.ExportJobs(t.Context(), s, tx, func(j job.Job) error {
+		return view.ExportJobs(t.Context(), s, tx, func(j job.JobRow) error {
 			jobs = append(jobs, j)
 			return nil
 		})

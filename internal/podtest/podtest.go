@@ -110,9 +110,9 @@ func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.En
 }
 
 // Get returns a job.
-func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
+func Get(t *testing.T, r *runner.Runner, id int64) job.JobRow {
 	t.Helper()
-	j, err := r.Job(t.Context(), id)
+	j, err := r.GetJob(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,20 +128,20 @@ func EnqueueStarted(t *testing.T, r *runner.Runner, args job.Args, options ...ru
 }
 
 // InState waits until a job is in the given state.
-func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
+func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.JobRow {
 	t.Helper()
-	var j job.Job
+	var j job.JobRow
 	pgtest.Wait(t, fmt.Sprintf("job %d is %s", id, want), func() bool { j = Get(t, r, id); return j.State == want }, func() string { return State(t, r, id) })
 	return j
 }
 
 // WaitEnded waits until a job has finished.
-func WaitEnded(t *testing.T, r *runner.Runner, id int64) job.Job {
+func WaitEnded(t *testing.T, r *runner.Runner, id int64) job.JobRow {
 	t.Helper()
-	var j job.Job
+	var j job.JobRow
 	pgtest.Wait(t, "the job ends", func() bool {
 		var err error
-		j, err = r.Job(t.Context(), id)
+		j, err = r.GetJob(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func WaitEnded(t *testing.T, r *runner.Runner, id int64) job.Job {
 
 // State describes a job for the message of a test that has waited for it in vain: its state, its events, and why it waits.
 func State(t *testing.T, r *runner.Runner, id int64) string {
-	j, err := r.Job(t.Context(), id)
+	j, err := r.GetJob(t.Context(), id)
 	if err != nil {
 		return err.Error()
 	}
@@ -193,7 +193,7 @@ func Events(t *testing.T, r *runner.Runner, id int64) []string {
 }
 
 // ReasonOf returns a job's reason, or an empty string if it has none.
-func ReasonOf(j job.Job) job.Reason {
+func ReasonOf(j job.JobRow) job.Reason {
 	if j.Reason == nil {
 		return ""
 	}
@@ -201,7 +201,7 @@ func ReasonOf(j job.Job) job.Reason {
 }
 
 // Message returns a job's error, or an empty string if it has none.
-func Message(j job.Job) string {
+func Message(j job.JobRow) string {
 	if j.Error == nil {
 		return ""
 	}

@@ -100,7 +100,7 @@ func (w *world) useHotPath() {
 	w.is.Equal(len(page.Jobs), 1)
 	w.is.NoErr(view.Snapshot(context.Background(), w.Store, func(tx pgx.Tx) error {
 		n := 0
-		if err := view.ExportJobs(context.Background(), w.Store, tx, func(job.Job) error { n++; return nil }); err != nil {
+		if err := view.ExportJobs(context.Background(), w.Store, tx, func(job.JobRow) error { n++; return nil }); err != nil {
 			return err
 		}
 		w.is.Equal(n, 4)

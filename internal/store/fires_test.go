@@ -95,17 +95,17 @@ func TestAFireIsDecidedOnce(t *testing.T) {
 	is := is.New(t)
 	w := newWorldOn(t, pgtest.Pool(t), store.Options{Connections: 8})
 	at := time.Now().Truncate(time.Second)
-	insert := func(list ...job.Fire) (decided []job.Fire) {
+	insert := func(list ...job.Occurrence) (decided []job.Occurrence) {
 		w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) (err error) {
 			decided, err = admin.InsertOccurrences(w.ctx(), w.Store, tx, list)
 			return err
 		}))
 		return decided
 	}
-	first := job.Fire{Schedule: "s", FireAt: at, Outcome: job.FireFired}
+	first := job.Occurrence{Schedule: "s", FireAt: at, Outcome: job.OccurrenceFired}
 	is.Equal(len(insert(first)), 1)
-	decided := insert(first, job.Fire{Schedule: "s", FireAt: at.Add(time.Second), Outcome: job.FireFired},
-		job.Fire{Schedule: "t", FireAt: at, Outcome: job.FireFired})
+	decided := insert(first, job.Occurrence{Schedule: "s", FireAt: at.Add(time.Second), Outcome: job.OccurrenceFired},
+		job.Occurrence{Schedule: "t", FireAt: at, Outcome: job.OccurrenceFired})
 	is.Equal(len(decided), 2) // only the other two occurrences are new
 	is.Equal(decided[0].FireAt, at.Add(time.Second))
 }

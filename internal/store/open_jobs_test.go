@@ -68,7 +68,7 @@ func TestAPodsJobsAreCounted(t *testing.T) {
 	w.is.NoErr(err)
 	running := map[string]int{}
 	for _, p := range pods {
-		running[p.Boot] = p.Running
+		running[p.PodID] = p.Running
 	}
 	w.is.Equal(running, map[string]int{idle: 0, busy: 2})
 }

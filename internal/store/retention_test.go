@@ -167,6 +167,6 @@ func TestForgottenClosedPods(t *testing.T) {
 	pods, err := view.Pods(w.ctx(), w.Store, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(pods), 1)
-	w.is.Equal(pods[0].Boot, b)
+	w.is.Equal(pods[0].PodID, b)
 	w.is.Equal(w.count(`select sum(job_id)::int from trapeze.claim_requests`), 1) // the other request was made by a command that gave up long ago
 }

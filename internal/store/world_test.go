@@ -200,7 +200,7 @@ func (w *world) dies(podID, by string) (pending, ended int) {
 	return w.recover(by, 1000)
 }
 
-func (w *world) at(id int64) job.Job {
+func (w *world) at(id int64) job.JobRow {
 	w.t.Helper()
 	j, err := view.Job(w.ctx(), w.Store, id)
 	w.is.NoErr(err)

@@ -18,7 +18,7 @@ func TestSubmissionFieldDescriptions(t *testing.T) {
 	one, text := 1, "pending"
 	full := &Submission{
 		Kind: "k", Args: json.RawMessage(`1`), Planned: []Step{{Step: job.Step{Kind: "next"}}}, Subject: &text, Key: &text, Lane: "l", Priority: &one, Delay: 1,
-		MaxAttempts: &one, UniqueKey: &text, UniqueWhile: &text, IdempotencyKey: "i", Submitter: "s", Foreign: true, Pipeline: "p", Approval: true, Ordered: true, StartBy: 1, Replace: true, Debounce: 1, DebounceMax: 1, Throttle: 1, When: job.Always,
+		MaxAttempts: &one, UniqueKey: &text, UniqueWhile: &text, IdempotencyKey: "i", Submitter: "s", AllowUnregistered: true, Pipeline: "p", Approval: true, Ordered: true, StartBy: 1, Replace: true, Debounce: 1, DebounceMax: 1, Throttle: 1, When: job.Always,
 	}
 	fields := 0
 	for field, value := range reflect.ValueOf(*full).Fields() {

@@ -23,32 +23,32 @@ import (
 
 // Submission is a job to insert: a job submitted by a program, the next step of a pipeline, or a child of a fan-out.
 type Submission struct {
-	Kind           string
-	Args           json.RawMessage `json:",omitempty"` // encoded by [EncodeArgs]
-	Planned        []Step          `json:",omitempty"` // the steps planned after the job
-	Plan           json.RawMessage `json:",omitempty"` // Planned, encoded by EncodePlan
-	Subject        *string         `json:",omitempty"`
-	Key            *string         `json:",omitempty"` // nil: the key of the job before it; empty: none
-	Lane           string          `json:",omitempty"` // empty means the kind's lane
-	Priority       *int            `json:",omitempty"`
-	Delay          time.Duration   `json:",omitempty"`
-	MaxAttempts    *int            `json:",omitempty"` // nil means the kind's limit
-	KindAttempts   map[string]int  `json:",omitempty"` // limits by kind where none is set; see [Submission.LimitAttempts]
-	MaxCrashes     *int            `json:",omitempty"` // the kind's limit, if this program knows the kind
-	UniqueKey      *string         `json:",omitempty"`
-	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
-	Replace        bool            `json:",omitempty"` // the job that waits with the unique key takes the args
-	Debounce       time.Duration   `json:",omitempty"` // implies Replace: the job becomes due so long after the latest submission
-	DebounceMax    time.Duration   `json:",omitempty"` // and at the latest so long after the first one
-	Throttle       time.Duration   `json:",omitempty"` // implies Replace: the job starts no earlier than so long after the last one of the key
-	IdempotencyKey string          `json:",omitempty"`
-	Submitter      string          `json:",omitempty"`
-	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
-	Pipeline       string          `json:",omitempty"`
-	Approval       bool            `json:",omitempty"`
-	StartBy        time.Duration   `json:",omitempty"` // the time within which it must start; 0 means no limit
-	Ordered        bool            `json:",omitempty"` // keeps its subject while it waits for a retry; inherited by the next steps
-	When           job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
+	Kind              string
+	Args              json.RawMessage `json:",omitempty"` // encoded by [EncodeArgs]
+	Planned           []Step          `json:",omitempty"` // the steps planned after the job
+	Plan              json.RawMessage `json:",omitempty"` // Planned, encoded by EncodePlan
+	Subject           *string         `json:",omitempty"`
+	Key               *string         `json:",omitempty"` // nil: the key of the job before it; empty: none
+	Lane              string          `json:",omitempty"` // empty means the kind's lane
+	Priority          *int            `json:",omitempty"`
+	Delay             time.Duration   `json:",omitempty"`
+	MaxAttempts       *int            `json:",omitempty"` // nil means the kind's limit
+	KindAttempts      map[string]int  `json:",omitempty"` // limits by kind where none is set; see [Submission.LimitAttempts]
+	MaxCrashes        *int            `json:",omitempty"` // the kind's limit, if this program knows the kind
+	UniqueKey         *string         `json:",omitempty"`
+	UniqueWhile       *string         `json:",omitempty"` // WhilePending or WhileActive
+	Replace           bool            `json:",omitempty"` // the job that waits with the unique key takes the args
+	Debounce          time.Duration   `json:",omitempty"` // implies Replace: the job becomes due so long after the latest submission
+	DebounceMax       time.Duration   `json:",omitempty"` // and at the latest so long after the first one
+	Throttle          time.Duration   `json:",omitempty"` // implies Replace: the job starts no earlier than so long after the last one of the key
+	IdempotencyKey    string          `json:",omitempty"`
+	Submitter         string          `json:",omitempty"`
+	AllowUnregistered bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
+	Pipeline          string          `json:",omitempty"`
+	Approval          bool            `json:",omitempty"`
+	StartBy           time.Duration   `json:",omitempty"` // the time within which it must start; 0 means no limit
+	Ordered           bool            `json:",omitempty"` // keeps its subject while it waits for a retry; inherited by the next steps
+	When              job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
 	// Emitted is set for a step that a handler returned. An emitted step needs approval if it enters a lane that requires approval. A step
 	// planned on submission does not, because its pipeline's approval covers it.
 	Emitted   bool `json:",omitempty"`
@@ -64,9 +64,9 @@ const (
 // Step is a planned step that has not been stored yet.
 type Step struct {
 	job.Step
-	Foreign   bool `json:"-"`                   // this program need not know the step's kind
-	Emitted   bool `json:"emitted,omitempty"`   // a handler returned the step; see [Submission.Emitted]
-	Unlimited bool `json:"unlimited,omitempty"` // see [Submission.Unlimited]
+	AllowUnregistered bool `json:"-"`                   // this program need not know the step's kind
+	Emitted           bool `json:"emitted,omitempty"`   // a handler returned the step; see [Submission.Emitted]
+	Unlimited         bool `json:"unlimited,omitempty"` // see [Submission.Unlimited]
 	// MaxAttempts is the limit set by the submission. Nil means the kind's limit.
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 }
@@ -165,7 +165,7 @@ func (w *Submission) Steps() ([]Step, error) {
 		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a key, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When}
-	return append([]Step{{Step: s, Foreign: w.Foreign}}, w.Planned...), nil
+	return append([]Step{{Step: s, AllowUnregistered: w.AllowUnregistered}}, w.Planned...), nil
 }
 
 // Then appends a step and its next steps to the plan.
@@ -225,7 +225,7 @@ func DecodePlan(id int64, plan json.RawMessage) (Plan, error) {
 func (w *Submission) Describe() job.Submission {
 	s := job.Submission{
 		Step:  job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Key: w.Key, Priority: w.Priority, When: w.When},
-		Delay: w.Delay, IdempotencyKey: w.IdempotencyKey, Submitter: w.Submitter, Pipeline: w.Pipeline, NeedsApproval: w.Approval, StartBy: w.StartBy, Ordered: w.Ordered, Foreign: w.Foreign,
+		Delay: w.Delay, IdempotencyKey: w.IdempotencyKey, Submitter: w.Submitter, Pipeline: w.Pipeline, NeedsApproval: w.Approval, StartBy: w.StartBy, Ordered: w.Ordered, AllowUnregistered: w.AllowUnregistered,
 		Then: Describe(w.Planned),
 	}
 	if w.MaxAttempts != nil {

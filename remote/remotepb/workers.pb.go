@@ -1417,7 +1417,7 @@ type Step struct {
 	// pending or active.
 	UniqueWhile string `protobuf:"bytes,9,opt,name=unique_while,json=uniqueWhile,proto3" json:"unique_while,omitempty"`
 	// The pod need not know the kind.
-	Foreign bool `protobuf:"varint,10,opt,name=foreign,proto3" json:"foreign,omitempty"`
+	AllowUnregistered bool `protobuf:"varint,10,opt,name=allow_unregistered,json=allowUnregistered,proto3" json:"allow_unregistered,omitempty"`
 	// The steps planned after this step: first the steps for its own failure, then the next steps.
 	Rest []*Step `protobuf:"bytes,11,rep,name=rest,proto3" json:"rest,omitempty"`
 	// When the step runs. Empty means after the previous step has succeeded; failed or failed_or_cancelled means after its failure; always is
@@ -1524,9 +1524,9 @@ func (x *Step) GetUniqueWhile() string {
 	return ""
 }
 
-func (x *Step) GetForeign() bool {
+func (x *Step) GetAllowUnregistered() bool {
 	if x != nil {
-		return x.Foreign
+		return x.AllowUnregistered
 	}
 	return false
 }
@@ -2663,7 +2663,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\fR\x06result\x12\x18\n" +
 	"\awarning\x18\x06 \x01(\bR\awarning\x12\x1b\n" +
 	"\tend_chain\x18\a \x01(\bR\bendChain\x12$\n" +
-	"\x04undo\x18\b \x03(\v2\x10.trapeze.v1.StepR\x04undo\"\xb6\x03\n" +
+	"\x04undo\x18\b \x03(\v2\x10.trapeze.v1.StepR\x04undo\"\xcb\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04args\x18\x02 \x01(\fR\x04args\x12\x1d\n" +
@@ -2674,9 +2674,9 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\fmax_attempts\x18\a \x01(\x05R\vmaxAttempts\x12\x1d\n" +
 	"\n" +
 	"unique_key\x18\b \x01(\tR\tuniqueKey\x12!\n" +
-	"\funique_while\x18\t \x01(\tR\vuniqueWhile\x12\x18\n" +
-	"\aforeign\x18\n" +
-	" \x01(\bR\aforeign\x12$\n" +
+	"\funique_while\x18\t \x01(\tR\vuniqueWhile\x12-\n" +
+	"\x12allow_unregistered\x18\n" +
+	" \x01(\bR\x11allowUnregistered\x12$\n" +
 	"\x04rest\x18\v \x03(\v2\x10.trapeze.v1.StepR\x04rest\x12\x12\n" +
 	"\x04when\x18\f \x01(\tR\x04when\x12\x10\n" +
 	"\x03own\x18\r \x01(\bR\x03own\x12\x15\n" +

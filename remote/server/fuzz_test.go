@@ -58,7 +58,7 @@ func reports() [][]byte {
 	priority := int32(math.MinInt32)
 	far := &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MaxInt32}
 	past := &durationpb.Duration{Seconds: math.MinInt64, Nanos: math.MinInt32}
-	step := &remotepb.Step{Kind: "far", Args: []byte(`{"n":1}`), Subject: someText("s"), Lane: "gpu", Delay: durationpb.New(time.Second), MaxAttempts: 3, Foreign: true,
+	step := &remotepb.Step{Kind: "far", Args: []byte(`{"n":1}`), Subject: someText("s"), Lane: "gpu", Delay: durationpb.New(time.Second), MaxAttempts: 3, AllowUnregistered: true,
 		Rest: []*remotepb.Step{{Kind: "next", Priority: &priority}}}
 	list := [][]byte{{}, {0xff}, nested(9), nested(101), broad(3)}
 	for _, m := range []*remotepb.ReportResultRequest{

@@ -97,7 +97,7 @@ func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 
 // submission decodes a step and the steps that follow it, up to the maximum nesting depth of a message.
 func submission(m *remotepb.Step) (*work.Submission, error) {
-	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Key: m.Key, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign(), When: job.When(m.GetWhen())}
+	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Key: m.Key, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), AllowUnregistered: m.GetAllowUnregistered(), When: job.When(m.GetWhen())}
 	var err error
 	if w.Args, err = work.EncodeRawArgs(w.Kind, m.GetArgs()); err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 
 // submission converts the next step or a child to its wire form.
 func submission(w *work.Submission) *remotepb.Step {
-	m := step(work.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Key: w.Key, Lane: w.Lane, Priority: w.Priority}, Foreign: w.Foreign})
+	m := step(work.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Key: w.Key, Lane: w.Lane, Priority: w.Priority}, AllowUnregistered: w.AllowUnregistered})
 	if w.MaxAttempts != nil {
 		m.MaxAttempts = int32(min(*w.MaxAttempts, 1<<30)) // #nosec G115 -- bounded here
 	}
@@ -74,7 +74,7 @@ func planned(steps []work.Step) (list []*remotepb.Step) {
 }
 
 func step(s work.Step) *remotepb.Step {
-	m := &remotepb.Step{Kind: s.Kind, Args: s.Args, Subject: s.Subject, Key: s.Key, Lane: s.Lane, Foreign: s.Foreign, When: string(s.When), Own: s.Own}
+	m := &remotepb.Step{Kind: s.Kind, Args: s.Args, Subject: s.Subject, Key: s.Key, Lane: s.Lane, AllowUnregistered: s.AllowUnregistered, When: string(s.When), Own: s.Own}
 	if s.Priority != nil {
 		priority := int32(*s.Priority) // #nosec G115 -- −100 to 100
 		m.Priority = &priority

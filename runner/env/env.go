@@ -87,7 +87,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	const off = -1
 	return runner.Options{
-		Name: v.Pod, Schema: v.Schema, Slots: v.Slots, PollInterval: v.PollInterval, LeaseDuration: v.Lease, HeartbeatInterval: v.Heartbeat,
+		PodName: v.Pod, Schema: v.Schema, Slots: v.Slots, PollInterval: v.PollInterval, LeaseDuration: v.Lease, HeartbeatInterval: v.Heartbeat,
 		ShutdownGrace: max(v.ShutdownGrace, 1), MaxAttempts: v.MaxAttempts, MaxCrashes: v.MaxCrashes, Timeout: v.Timeout, InactivityTimeout: v.InactivityTimeout,
 		MaxAge: v.MaxAge, MinScheduleInterval: v.MinSchedule, ApprovalTTL: v.ApprovalTTL, FourEyes: v.FourEyes, Disabled: !v.Runner, NoClaimAhead: !v.ClaimAhead, Kinds: v.Kinds, Lanes: lanes,
 		DirectURL: v.DirectURL, RetainSucceeded: cmp.Or(v.KeepSucceeded, off), RetainFailed: cmp.Or(v.KeepFailed, off),

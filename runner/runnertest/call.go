@@ -22,8 +22,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Claim describes the job that a handler sees in a [Call], apart from the arguments. Empty fields have defaults.
-type Claim struct {
+// CallOptions describes the job that a handler sees in a [Call], apart from the arguments. Empty fields have defaults.
+type CallOptions struct {
 	ID, PipelineID   int64 // ID defaults to 1, PipelineID to ID
 	Lane, Subject    string
 	Key              string // see runner.Key
@@ -36,7 +36,7 @@ type Claim struct {
 	CreatedAt        time.Time // default: now
 	ClaimedAt        time.Time // default: now
 	SubmittedBy      string
-	Boot, PodName    string       // default "runnertest"
+	PodID, PodName   string       // default "runnertest"
 	Token            string       // default "token"; set it if an earlier attempt called Job.Token
 	Failure          *job.Failure // the failed job that this job follows, if any
 	PreviousResult   any          // encoded as JSON; nil for none
@@ -152,12 +152,12 @@ func (r Run) RequireState(want job.State) {
 // A panic in the handler is recorded as its error, as on a pod. Call does not check the kinds and lanes of next steps and children.
 // Middleware and the options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and cancel Claim.Context
 // instead of using [runner.Timeout]. [runner.Job.Tx] returns an error because it needs a database. Test handlers that use it with [New].
-func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Claim) Run {
+func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...CallOptions) Run {
 	t.Helper()
 	if len(claim) > 1 {
 		t.Fatalf("runnertest: Call takes at most one Claim, got %d", len(claim))
 	}
-	var c Claim
+	var c CallOptions
 	if len(claim) == 1 {
 		c = claim[0]
 	}
@@ -196,7 +196,7 @@ type called struct {
 }
 
 // newCalled prepares a call.
-func newCalled(t testing.TB, r *runner.Runner, kind string, args job.Args, c Claim) *called {
+func newCalled(t testing.TB, r *runner.Runner, kind string, args job.Args, c CallOptions) *called {
 	t.Helper()
 	p := &called{engine: inside.Of(r).Pod.Engine, ctx: c.Context, limits: engine.Attempts{Default: c.MaxAttempts == 0}, err: routine.ErrExited}
 	if p.ctx == nil {
@@ -289,27 +289,27 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 func (r *Run) follow(e *engine.Engine, o *work.Outcome) error {
 	r.EndChain, r.Undo = o.EndChain, work.Describe(o.Undo)
 	for i := range o.Undo {
-		o.Undo[i].Foreign = true
+		o.Undo[i].AllowUnregistered = true
 	}
 	if o.Next != nil {
 		next := o.Next.Describe()
-		r.Next, o.Next.Foreign = &next, true
+		r.Next, o.Next.AllowUnregistered = &next, true
 	}
 	if o.Fan != nil {
 		r.Parts, r.FailFast, r.Join = o.Fan.Parts, o.Fan.FailFast, work.Describe(o.Fan.Join)
 		for _, child := range o.Fan.Children {
 			r.Children = append(r.Children, child.Describe())
-			child.Foreign = true
+			child.AllowUnregistered = true
 		}
 		for i := range o.Fan.Join {
-			o.Fan.Join[i].Foreign = true
+			o.Fan.Join[i].AllowUnregistered = true
 		}
 	}
 	return job.Permanent(e.CheckOutcome(o))
 }
 
 // job returns the claimed job and the writer that records its writes.
-func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error) {
+func (c CallOptions) job(kind string, args json.RawMessage) (*work.Job, *writer, error) {
 	now := time.Now()
 	orElse(&c.ID, 1)
 	orElse(&c.PipelineID, c.ID)
@@ -318,7 +318,7 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 	orElse(&c.Fence, 1)
 	orElse(&c.CreatedAt, now)
 	orElse(&c.ClaimedAt, now)
-	orElse(&c.Boot, "runnertest")
+	orElse(&c.PodID, "runnertest")
 	orElse(&c.PodName, "runnertest")
 	issued := c.Token != ""
 	orElse(&c.Token, "token")
@@ -336,7 +336,7 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 		}
 		w.branches = append(w.branches, b)
 	}
-	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: c.Boot}
+	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: c.PodID}
 	j := &work.Job{Pod: c.PodName, Writer: w, MaxAttempts: c.MaxAttempts, Lease: lease, Claimed: &store.Claimed{
 		ID: c.ID, Lane: c.Lane, Priority: priority, Fence: c.Fence, Attempt: c.Attempt, Crashes: c.Crashes, Snoozes: c.Snoozes, ClaimedAt: c.ClaimedAt,
 		Path: "poll", Definition: store.Definition{Kind: kind, Subject: c.Subject, Key: c.Key, Args: args, PipelineID: c.PipelineID, Step: c.Step,

@@ -15,10 +15,10 @@ import (
 // for each job, or none. By default, the jobs have the IDs 1, 2 and so on. If the function panics or does not return one result per job,
 // CallBatch calls it again for each job alone, as on a pod. A job that has crashed a pod, or whose Claim.Context has ended, is not part of the shared
 // call. The function runs on other goroutines than the test's.
-func CallBatch[A job.Args](t testing.TB, handler runner.BatchFunc[A], args []A, claims ...Claim) []Run {
+func CallBatch[A job.Args](t testing.TB, handler runner.BatchFunc[A], args []A, claims ...CallOptions) []Run {
 	t.Helper()
 	if len(claims) == 0 {
-		claims = make([]Claim, len(args))
+		claims = make([]CallOptions, len(args))
 	}
 	if len(args) == 0 || len(claims) != len(args) {
 		t.Fatalf("runnertest: CallBatch with %d claims for %d jobs, want at least one job, and one claim for each", len(claims), len(args))

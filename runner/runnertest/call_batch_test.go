@@ -107,7 +107,7 @@ func TestHarnessBatchTakeover(t *testing.T) {
 			}
 			h.DieAt(at, "step")
 			h.RunUntilIdle()
-			is.Equal(h.Deaths(), 1)
+			is.Equal(h.Crashes(), 1)
 			for i, name := range []string{"a", "b", "c"} {
 				is.Equal(h.Pipeline(ids[i]).Status, job.PipelineSucceeded)
 				is.Equal(count(t, pool, name), 1)

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-type claim = runnertest.Claim
+type claim = runnertest.CallOptions
 
 // returns creates a handler that always returns o and err.
 func returns(o *runner.Outcome, err error) runner.Func[step] {
@@ -154,7 +154,7 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 	is.Equal(run.Next.Delay, time.Hour)
 	is.Equal(*run.Next.Subject, "s")
 	is.Equal(*run.Next.Key, "k")
-	is.True(!run.Next.Foreign) // Foreign is reported as the handler set it
+	is.True(!run.Next.AllowUnregistered) // AllowUnregistered is reported as the handler set it
 	is.Equal(string(run.Result), `"r"`)
 	is.Equal(run.Status, job.Warning)
 
@@ -301,7 +301,7 @@ func TestCallFailureMessages(t *testing.T) {
 // full is a claim in which every field has a distinct value.
 var full = claim{
 	ID: 7, PipelineID: 6, Lane: "money", Subject: "order 7", Key: "tenant", Priority: new(3), Attempt: 2, MaxAttempts: 4, Crashes: 1, Snoozes: 9, Step: 5, Fence: 8,
-	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", Boot: "pod id", PodName: "pod", Token: "secret",
+	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", PodID: "pod id", PodName: "pod", Token: "secret",
 	PreviousResult: map[string]int{"n": 1}, Branches: []job.Branch{{JSON: json.RawMessage(`1`)}, {State: job.Failed}}, Checkpoint: "half",
 	Failure: &job.Failure{JobID: 3, Kind: "ship"}, Context: context.Background(),
 }
@@ -317,21 +317,21 @@ func TestJobMethodsWithoutDatabase(t *testing.T) {
 	}
 	given := map[string]any{
 		"ID": int64(7), "Kind": "step", "Lane": "money", "Subject": "order 7", "Key": "tenant", "Priority": 3, "Attempt": 2, "MaxAttempts": 4, "Crashes": 1, "Fence": int64(8),
-		"Boot": "pod id", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
+		"PodID": "pod id", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
 		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": `"half" true`, "Progress": nil, "Message": nil, "Emit": nil, "Token": "secret",
 		"Failure": job.Failure{JobID: 3, Kind: "ship"}, "Context": "a context",
 	}
 	empty := map[string]any{
 		"ID": int64(1), "Kind": "step", "Lane": "default", "Subject": "", "Key": "", "Priority": 10, "Attempt": 1, "MaxAttempts": 5, "Crashes": 0, "Fence": int64(1),
-		"Boot": "runnertest", "PodName": "runnertest", "Snoozes": 0, "PipelineID": int64(1), "Step": 0, "CreatedAt": "now", "SubmittedBy": "",
+		"PodID": "runnertest", "PodName": "runnertest", "Snoozes": 0, "PipelineID": int64(1), "Step": 0, "CreatedAt": "now", "SubmittedBy": "",
 		"ClaimedAt": "now", "Path": "poll", "PreviousResult": "error", "Branches": "error", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": " false", "Progress": nil, "Message": nil, "Emit": nil, "Token": "token",
 		"Failure": "error", "Context": "a context",
 	}
 	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
 		for _, c := range []struct {
-			claim runnertest.Claim
+			claim runnertest.CallOptions
 			want  map[string]any
 		}{{full, given}, {claim{}, empty}} {
 			var got any

@@ -36,7 +36,7 @@ func TestDefaultRetriesAndExpiry(t *testing.T) {
 	}
 	h.RequireState(failing, job.Failed)
 	is.Equal(*h.Job(failing).Reason, job.ReasonAttemptsExhausted)
-	elsewhere := h.Enqueue(runner.Raw{Name: "elsewhere"}, runner.Foreign())
+	elsewhere := h.Enqueue(runner.Raw{Name: "elsewhere"}, runner.AllowUnregistered())
 	unapproved := h.Enqueue(last{}, runner.NeedsApproval())
 	h.Advance(30 * 24 * time.Hour)
 	h.RunUntilIdle()

@@ -32,7 +32,7 @@ func TestFanOutTakeover(t *testing.T) {
 				id := h.Enqueue(first{step{Name: "a", Fan: branches, Then: "c"}})
 				h.DieAt(at, kind)
 				h.RunUntilIdle()
-				is.Equal(h.Deaths(), 1)                                // the pod died as requested
+				is.Equal(h.Crashes(), 1)                               // the pod died as requested
 				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // another pod took over
 				for _, name := range append(branches, "a", "c") {
 					is.Equal(count(t, pool, name), 1) // each step took effect once
@@ -114,7 +114,7 @@ func TestJobKillingEveryPod(t *testing.T) {
 		h.DieAt(runnertest.BeforeFinish, "last")
 	}
 	h.RunUntilIdle()
-	is.Equal(h.Deaths(), 3)
+	is.Equal(h.Crashes(), 3)
 	h.RequireState(poison, job.Failed)
 	is.Equal(*h.Job(poison).Reason, job.ReasonCrashed)
 	h.RequireState(other, job.Succeeded)

@@ -33,7 +33,7 @@ func TestHarnessChainTakeover(t *testing.T) {
 				id := h.Enqueue(first{step{Name: "a", Then: "b"}})
 				h.DieAt(at, kind)
 				h.RunUntilIdle()
-				is.Equal(h.Deaths(), 1)                                // the pod died as requested
+				is.Equal(h.Crashes(), 1)                               // the pod died as requested
 				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // another pod took over
 				is.Equal(count(t, pool, "a"), 1)                       // each step took effect once
 				is.Equal(count(t, pool, "b"), 1)                       // each step took effect once
@@ -61,7 +61,7 @@ func TestHarnessPodDeathByPanic(t *testing.T) {
 	h.DieAt(runnertest.BeforeFinish)
 	h.RunUntilIdle()
 	h.RequireState(id, job.Succeeded)
-	is.Equal(h.Deaths(), 1)
+	is.Equal(h.Crashes(), 1)
 }
 
 func TestHarnessCheckpointAfterPodDeath(t *testing.T) {
@@ -89,7 +89,7 @@ func TestHarnessCheckpointAfterPodDeath(t *testing.T) {
 	h.DieAt(runnertest.AfterFirstCommit)
 	h.DieAt(runnertest.AfterFirstCommit)
 	h.RunUntilIdle()
-	is.Equal(h.Deaths(), 2)
+	is.Equal(h.Crashes(), 2)
 	is.Equal(found, []int{0, 1, 2}) // each run continues from the last checkpoint
 	for batch := range 3 {
 		is.Equal(count(t, pool, fmt.Sprint("batch ", batch)), 1) // no batch is lost or duplicated
@@ -151,7 +151,7 @@ func TestHarnessPodDeathDuringShutdown(t *testing.T) {
 	h = runnertest.New(t, pool, runner.Options{Logger: slog.New(onMessage{"runner draining", sync.OnceFunc(func() { h.Die() })})}, steps)
 	h.Enqueue(last{})
 	h.RunUntilIdle()
-	is.Equal(h.Deaths(), 1)
+	is.Equal(h.Crashes(), 1)
 	var live int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from `+h.Schema()+`.pods where closed_at is null and lease_until > now()`).Scan(&live))
 	is.Equal(live, 0) // the lease has expired

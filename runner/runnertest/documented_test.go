@@ -93,13 +93,13 @@ func (Refund) Kind() string { return "refund" }
 func TestDocsRefundAfterClockAdvance(t *testing.T) {
 	charged := map[string]int{"Cents": 250} // the result of the previous step
 
-	run := runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged})
+	run := runnertest.Call(t, refund, Refund{Order: 7}, runnertest.CallOptions{PreviousResult: charged})
 	run.RequireState(runner.StatePending) // it will be retried
 	if run.RetryAfter == nil || *run.RetryAfter != time.Hour {
 		t.Error("the job should be retried after an hour:", run.Err)
 	}
 
-	run = runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged, Attempt: 2})
+	run = runnertest.Call(t, refund, Refund{Order: 7}, runnertest.CallOptions{PreviousResult: charged, Attempt: 2})
 	run.RequireState(runner.StateSucceeded)
 	if run.Next.Kind != "remind" || string(run.Result) != "250" || len(run.InTx) != 1 {
 		t.Errorf("the next step is %s, the result %s", run.Next.Kind, run.Result)

@@ -28,7 +28,7 @@ func TestHangingJobReported(t *testing.T) {
 				return nil, context.Cause(ctx)
 			})
 		})
-		h.Patience = 8 * time.Second // long enough for the job to start, even on a slow machine
+		h.Timeout = 8 * time.Second // long enough for the job to start, even on a slow machine
 		id = h.Enqueue(step{})
 		h.RunUntilIdle()
 		t.Errorf("RunUntilIdle returned")

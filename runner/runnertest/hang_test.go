@@ -83,7 +83,7 @@ func TestHarnessIdleWithBlockedJobs(t *testing.T) {
 	is := is.New(t)
 	pool := effects(t)
 	h := runnertest.New(t, pool, runner.Options{}, steps)
-	foreign := h.Enqueue(runner.Raw{Name: "elsewhere"}, runner.Foreign())
+	foreign := h.Enqueue(runner.Raw{Name: "elsewhere"}, runner.AllowUnregistered())
 	h.RunUntilIdle()
 	h.RequireState(foreign, job.Pending)
 	_, err := pool.Exec(t.Context(), `update `+h.Schema()+`.queue_state set paused = true`)

@@ -26,8 +26,8 @@ import (
 // Harness runs jobs for one test. Create one with [New]. Only the test's goroutine may call its methods, except for [Harness.Die] and
 // [Harness.DieAt], which are safe for concurrent use.
 type Harness struct {
-	// Patience is the real time that RunUntilIdle waits before it fails the test. Default 30s.
-	Patience time.Duration
+	// Timeout is the real time that RunUntilIdle waits before it fails the test. Default 30s.
+	Timeout time.Duration
 
 	t        testing.TB
 	host     *pgxpool.Pool
@@ -63,12 +63,12 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	}
 	o.Schema = "runnertest_" + strings.ToLower(rand.Text()[:16])
 	o.DirectURL, o.BehindPooler, o.NoClaimAhead = "", false, true // claiming ahead would distort crash counts
-	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
+	h := &Harness{Timeout: 30 * time.Second, t: t, host: pool, opts: o, register: register}
 	t.Cleanup(h.end)
 	if err := migrate.Up(t.Context(), pool, o); err != nil {
 		t.Fatalf("runnertest: make the tables: %v", err)
 	}
-	o.Name = "test"
+	o.PodName = "test"
 	client, err := runner.New(pool, o)
 	if err != nil {
 		t.Fatalf("runnertest: %v", err)
@@ -146,9 +146,9 @@ func (h *Harness) fatal(err error, doing string, args ...any) {
 }
 
 // Job returns the job with the given id.
-func (h *Harness) Job(id int64) job.Job {
+func (h *Harness) Job(id int64) job.JobRow {
 	h.t.Helper()
-	j, err := h.client.Job(h.t.Context(), id)
+	j, err := h.client.GetJob(h.t.Context(), id)
 	h.fatal(err, "read a job")
 	return j
 }
@@ -162,9 +162,9 @@ func (h *Harness) Pipeline(id int64) job.Pipeline {
 }
 
 // Jobs returns the jobs of the given kinds, or of all kinds if none are given, in submission order.
-func (h *Harness) Jobs(kinds ...string) []job.Job {
+func (h *Harness) Jobs(kinds ...string) []job.JobRow {
 	h.t.Helper()
-	var all []job.Job
+	var all []job.JobRow
 	for f := (job.Filter{Children: new(true), Limit: 1000}); ; {
 		page, err := view.Jobs(h.t.Context(), inside.Of(h.client).Store, f)
 		h.fatal(err, "list the jobs")
@@ -225,12 +225,12 @@ type Querier interface {
 // RequireEnqueued returns the first job whose kind and JSON arguments equal those of args, in any state. If there is none, it fails the
 // test immediately. A [runner.Raw] without JSON matches any arguments of its kind. db is a pool or a transaction; a transaction also sees
 // its uncommitted jobs. schema is the value of Options.Schema; if empty, it is trapeze.
-func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.Job {
+func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.JobRow {
 	t.Helper()
 	found, wanted := search(t, db, schema, args)
 	if len(found) == 0 {
 		t.Fatalf("runnertest: no job %s is enqueued%s", wanted, otherJobs(t, db, schema, args.Kind()))
-		return job.Job{}
+		return job.JobRow{}
 	}
 	return found[0]
 }
@@ -245,7 +245,7 @@ func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) 
 }
 
 // RequireEnqueued calls the function [RequireEnqueued] for the harness's committed jobs.
-func (h *Harness) RequireEnqueued(args job.Args) job.Job {
+func (h *Harness) RequireEnqueued(args job.Args) job.JobRow {
 	h.t.Helper()
 	return RequireEnqueued(h.t, h.host, h.opts.Schema, args)
 }
@@ -257,7 +257,7 @@ func (h *Harness) RequireNotEnqueued(args job.Args) {
 }
 
 // search returns the jobs that match the kind and JSON of args, oldest first, and a description of args for a failure message.
-func search(t testing.TB, db Querier, schema string, args job.Args) (found []job.Job, wanted string) {
+func search(t testing.TB, db Querier, schema string, args job.Args) (found []job.JobRow, wanted string) {
 	t.Helper()
 	encoded, err := json.Marshal(args)
 	if err != nil {
@@ -289,7 +289,7 @@ func otherJobs(t testing.TB, db Querier, schema, kind string) string {
 	return "; there are no jobs"
 }
 
-func enqueued(t testing.TB, db Querier, schema, kind string) []job.Job {
+func enqueued(t testing.TB, db Querier, schema, kind string) []job.JobRow {
 	t.Helper()
 	jobs, err := view.Enqueued(t.Context(), db, schema, kind)
 	if err != nil {
@@ -299,7 +299,7 @@ func enqueued(t testing.TB, db Querier, schema, kind string) []job.Job {
 }
 
 // lines lists jobs, one per line.
-func lines(jobs []job.Job) string {
+func lines(jobs []job.JobRow) string {
 	var text strings.Builder
 	for i, j := range jobs {
 		if i == 10 {
@@ -369,15 +369,15 @@ const (
 
 // RunUntilIdle runs all due jobs, and those that become due as a result, until no other job can run. The remaining jobs are waiting for a
 // time, an approval, their branches or a completion, or are held back by a closed lane or queue. If the pod dies, RunUntilIdle lets its
-// lease expire as [Harness.Advance] does, and continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that
+// lease expire as [Harness.Advance] does, and continues with a new pod. After [Harness].Timeout, it fails the test and lists the jobs that
 // are left.
 //
 // It also performs a runner's periodic maintenance: it ends jobs that are too old or were not approved in time.
 func (h *Harness) RunUntilIdle() {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), h.Patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), h.Timeout)
 	defer cancel()
-	deadline := time.Now().Add(h.Patience)
+	deadline := time.Now().Add(h.Timeout)
 	for {
 		h.fatal(h.client.Maintain(ctx), "run until idle")
 		if len(h.left()) == 0 {
@@ -387,7 +387,7 @@ func (h *Harness) RunUntilIdle() {
 		h.fatal(err, "start a pod")
 		rest := h.watchPod(p, deadline)
 		if len(rest) > 0 && !p.isDead() {
-			h.t.Fatalf("runnertest: not idle after %s:\n%s", h.Patience, list(rest))
+			h.t.Fatalf("runnertest: not idle after %s:\n%s", h.Timeout, list(rest))
 		}
 		p.stop()
 		if !p.isDead() {

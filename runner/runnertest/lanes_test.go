@@ -42,14 +42,14 @@ func TestHarnessIdleWithClosedLanes(t *testing.T) {
 	h.RequireState(held, job.Pending)
 	h.RequireState(free, job.Succeeded)
 
-	_, err = admin.ResumeLane(t.Context(), "slow", "ann")
+	_, err = admin.UndrainLane(t.Context(), "slow", "ann")
 	is.NoErr(err)
 	_, err = admin.Freeze(t.Context(), time.Second, "ann")
 	is.NoErr(err)
 	h.RunUntilIdle()
 	h.RequireState(held, job.Pending)
 
-	_, err = admin.Thaw(t.Context(), "ann")
+	_, err = admin.Unfreeze(t.Context(), "ann")
 	is.NoErr(err)
 	h.RunUntilIdle()
 	h.RequireState(held, job.Succeeded)

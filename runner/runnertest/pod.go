@@ -60,7 +60,7 @@ func (h *Harness) startPod() (*pod, error) {
 	}
 	o := h.opts
 	o.TraceQueries = true // the tracer must see the statements at which the pod dies
-	o.Name, o.Middleware = p.name, append([]runner.Middleware{p.perform}, o.Middleware...)
+	o.PodName, o.Middleware = p.name, append([]runner.Middleware{p.perform}, o.Middleware...)
 	if p.runner, err = runner.New(p.pool, o); err != nil {
 		p.pool.Close()
 		return nil, err
@@ -268,8 +268,8 @@ func (h *Harness) Die() {
 	}
 }
 
-// Deaths returns the number of pods that have died.
-func (h *Harness) Deaths() int {
+// Crashes returns the number of pods that have died.
+func (h *Harness) Crashes() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.died

@@ -59,7 +59,7 @@ var commands = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		receive(w, began)
-		c, err := w.r.Admin().Stop(w.Context(), id, "ana")
+		c, err := w.r.Admin().ForceCancel(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.Equal(c.State, job.Cancelled)
 		cause := job.ErrStopped
@@ -170,7 +170,7 @@ var commands = []testCase{
 		w.NoErr(err)
 		first, second := w.enqueue(of("a", "1")), w.enqueue(of("a", "2"))
 		w.NoErr(w.r.Admin().SetPriority(w.Context(), second, 77, false, "ana"))
-		_, err = w.r.Admin().Unpause(w.Context(), "ana")
+		_, err = w.r.Admin().Resume(w.Context(), "ana")
 		w.NoErr(err)
 		w.ended(first)
 		w.ended(second)

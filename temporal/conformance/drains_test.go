@@ -86,7 +86,7 @@ var drains = []testCase{
 	{name: "a job waits for a pod that has its handler", differs: "A job without a handler in any pod waits in Temporal, in the state running", run: func(w *world) {
 		w.handle("other", nothing)
 		w.start()
-		id := w.enqueue(of("late"), runner.Foreign())
+		id := w.enqueue(of("late"), runner.AllowUnregistered())
 		if w.temporal() {
 			w.inState(id, job.Running)
 		} else {
@@ -98,7 +98,7 @@ var drains = []testCase{
 		w.Equal(w.ended(id).State, job.Succeeded)
 	}},
 	{name: "a running job of a drained pod continues", differs: "When a pod is drained, its handlers get `ShutdownGrace`; then their jobs run on other pods", run: func(w *world) {
-		w.o = runner.Options{Name: "first", ShutdownGrace: 300 * time.Millisecond}
+		w.o = runner.Options{PodName: "first", ShutdownGrace: 300 * time.Millisecond}
 		hold, open := podtest.Latch(w.T)
 		began, causes := make(chan struct{}), make(chan error, 1)
 		w.handle("a", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
@@ -114,7 +114,7 @@ var drains = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		receive(w, began)
-		w.o = runner.Options{Name: "second"}
+		w.o = runner.Options{PodName: "second"}
 		second := w.pod()
 		runner.HandleRaw(second, "a", returns(func() *runner.Outcome { return runner.Done("second") }))
 		podtest.Run(w.T, second)
@@ -133,13 +133,13 @@ var drains = []testCase{
 		w.Equal(j.Crashes, 0)
 	}},
 	{name: "a drained pod starts no jobs", run: func(w *world) {
-		w.o = runner.Options{Name: "first"}
+		w.o = runner.Options{PodName: "first"}
 		var first trail
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { first.add("ran"); return nil, nil })
 		w.start()
 		_, err := w.r.Admin().DrainPod(w.Context(), "first", time.Minute, "ana")
 		w.NoErr(err)
-		w.o = runner.Options{Name: "second"}
+		w.o = runner.Options{PodName: "second"}
 		second := w.pod()
 		runner.HandleRaw(second, "a", nothing)
 		podtest.Run(w.T, second)
@@ -147,7 +147,7 @@ var drains = []testCase{
 			w.Equal(w.ended(w.enqueue(of("a"))).State, job.Succeeded)
 		}
 		w.Equal(first.String(), "")
-		_, err = w.r.Admin().ResumePod(w.Context(), "first", "ana")
+		_, err = w.r.Admin().UndrainPod(w.Context(), "first", "ana")
 		w.NoErr(err)
 	}},
 }

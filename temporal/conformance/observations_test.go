@@ -274,7 +274,7 @@ var observations = []testCase{
 type key struct{}
 
 // progress returns the progress of a running job.
-func (w *world) progress(j job.Job) *job.Progress {
+func (w *world) progress(j job.JobRow) *job.Progress {
 	w.Helper()
 	if !w.temporal() {
 		return j.Progress

@@ -51,7 +51,7 @@ var orders = []testCase{
 		for _, p := range []int{0, -5, 10, 100, 3} {
 			ids = append(ids, w.enqueue(of("a"), runner.Priority(p)))
 		}
-		_, err = w.r.Admin().Unpause(w.Context(), "ana")
+		_, err = w.r.Admin().Resume(w.Context(), "ana")
 		w.NoErr(err)
 		for _, id := range ids {
 			w.ended(id)
@@ -182,7 +182,7 @@ var orders = []testCase{
 		w.blocked(id, job.BlockerPaused)
 		w.Equal(w.get(id).State, job.Pending)
 		w.Equal(seen.String(), "")
-		_, err = w.r.Admin().Unpause(w.Context(), "ana")
+		_, err = w.r.Admin().Resume(w.Context(), "ana")
 		w.NoErr(err)
 		w.Equal(w.ended(id).State, job.Succeeded)
 	}},
@@ -193,7 +193,7 @@ var orders = []testCase{
 		w.NoErr(err)
 		id := w.enqueue(of("a"))
 		w.blocked(id, job.BlockerDrained)
-		_, err = w.r.Admin().ResumeLane(w.Context(), job.DefaultLane, "ana")
+		_, err = w.r.Admin().UndrainLane(w.Context(), job.DefaultLane, "ana")
 		w.NoErr(err)
 		w.Equal(w.ended(id).State, job.Succeeded)
 	}},

@@ -78,7 +78,7 @@ var submissions = []testCase{
 		rolledBack := submit("1", errors.New("no"))
 		committed := submit("2", nil)
 		w.Equal(w.ended(committed).State, job.Succeeded)
-		_, err := w.r.Job(w.Context(), rolledBack)
+		_, err := w.r.GetJob(w.Context(), rolledBack)
 		w.True(errors.Is(err, job.ErrNotFound))
 		w.Equal(pgtest.Column[int64](w, w.pool, `select id from orders`), []int64{committed})
 		w.Equal(ran.String(), "2")

@@ -33,7 +33,7 @@ func dial(w *world) client.Client {
 }
 
 // progressIn returns the progress of a running job, as recorded in its activity's heartbeats.
-func progressIn(w *world, j job.Job) *job.Progress {
+func progressIn(w *world, j job.JobRow) *job.Progress {
 	w.Helper()
 	if j.State != job.Running {
 		return nil

@@ -120,7 +120,7 @@ func (w *world) enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
 // within limits each wait. On a busy machine, a Temporal test server needs a second for ten jobs.
 const within = 3 * time.Minute
 
-func (w *world) get(id int64) job.Job { w.Helper(); return podtest.Get(w.T, w.r, id) }
+func (w *world) get(id int64) job.JobRow { w.Helper(); return podtest.Get(w.T, w.r, id) }
 
 // wait waits for a condition.
 func (w *world) wait(what string, cond func() bool) {
@@ -129,13 +129,13 @@ func (w *world) wait(what string, cond func() bool) {
 }
 
 // inState waits until a job is in the given state.
-func (w *world) inState(id int64, want job.State) job.Job {
+func (w *world) inState(id int64, want job.State) job.JobRow {
 	w.Helper()
 	return podtest.InState(w.T, w.r, id, want)
 }
 
 // ended waits until a job has ended, and returns it.
-func (w *world) ended(id int64) job.Job {
+func (w *world) ended(id int64) job.JobRow {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), within)
 	defer cancel()
@@ -159,7 +159,7 @@ func (w *world) over(id int64) (status job.Status) {
 }
 
 // only returns the only job of a kind, after it has ended.
-func (w *world) only(kind string) job.Job {
+func (w *world) only(kind string) job.JobRow {
 	w.Helper()
 	ids := w.ids(kind)
 	if len(ids) != 1 {

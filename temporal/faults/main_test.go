@@ -85,7 +85,7 @@ func (r role) pod(ctx context.Context) error {
 	}
 	defer pool.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	run, err := runner.New(pool, runner.Options{Name: r.Pod, Slots: 8, LeaseDuration: 1500 * time.Millisecond, HeartbeatInterval: 400 * time.Millisecond,
+	run, err := runner.New(pool, runner.Options{PodName: r.Pod, Slots: 8, LeaseDuration: 1500 * time.Millisecond, HeartbeatInterval: 400 * time.Millisecond,
 		PollInterval: 500 * time.Millisecond, ShutdownGrace: time.Second, MaxAttempts: 1, MaxCrashes: maxCrashes, Logger: log})
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func newWorld(t *testing.T, engine string) *world {
 	pgtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, engine)
 	w.is.NoErr(handlers.Setup(t.Context(), w.pool, flights))
 	var err error
-	w.client, err = runner.New(w.pool, runner.Options{Name: "client", Logger: slog.New(slog.DiscardHandler)})
+	w.client, err = runner.New(w.pool, runner.Options{PodName: "client", Logger: slog.New(slog.DiscardHandler)})
 	w.is.NoErr(err)
 	t.Cleanup(w.client.Close)
 	register(w.client, w.pool)

@@ -42,7 +42,7 @@ func (a arrivals) submit(ctx context.Context, r *runner.Runner) (late []float64,
 		late = append(late, ms(time.Since(due)))
 		args := arrival{Due: due.UnixNano()}
 		calls.Go(func() {
-			if _, err := r.Enqueue(ctx, args, runner.Foreign()); err != nil {
+			if _, err := r.Enqueue(ctx, args, runner.AllowUnregistered()); err != nil {
 				cancel(err)
 			}
 		})

@@ -46,7 +46,7 @@ func fleetPodProcess() error {
 		return err
 	}
 	defer pool.Close()
-	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD_NAME"), Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pool, runner.Options{PodName: os.Getenv("TRAPEZE_POD_NAME"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

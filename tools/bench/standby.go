@@ -69,7 +69,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		if err != nil {
 			return s, err
 		}
-		r, err := runner.New(pool, runner.Options{Name: fmt.Sprintf("idle-%d", i)})
+		r, err := runner.New(pool, runner.Options{PodName: fmt.Sprintf("idle-%d", i)})
 		if err != nil {
 			pool.Close()
 			return s, err

@@ -42,7 +42,7 @@ func submitterProcess() error {
 		return err
 	}
 	defer r.Close()
-	if _, err := r.Enqueue(ctx, noop{}, runner.Foreign()); err != nil {
+	if _, err := r.Enqueue(ctx, noop{}, runner.AllowUnregistered()); err != nil {
 		return err
 	}
 	late, err := t.Load.submit(ctx, r)

@@ -34,7 +34,7 @@ func podProcess() error {
 		return err
 	}
 	defer pool.Close()
-	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD_NAME"), Slots: 64, Logger: slog.New(slog.DiscardHandler), ShutdownGrace: time.Millisecond})
+	r, err := runner.New(pool, runner.Options{PodName: os.Getenv("TRAPEZE_POD_NAME"), Slots: 64, Logger: slog.New(slog.DiscardHandler), ShutdownGrace: time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (b *lab) takeoverOnce(ctx context.Context) ([]float64, error) {
 	for i := range list {
 		list[i] = runner.Raw{Name: "bench.sleep"}
 	}
-	if _, err := g.r.EnqueueMany(ctx, list, runner.Foreign()); err != nil {
+	if _, err := g.r.EnqueueMany(ctx, list, runner.AllowUnregistered()); err != nil {
 		return nil, err
 	}
 	const running = `select count(*) from trapeze.live l join trapeze.pods p on p.id = l.pod where p.name = $1 and l.fence = $2`

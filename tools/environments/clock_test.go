@@ -88,7 +88,7 @@ func (w *world) runWhileWallClocksJump() {
 			w.wait("a job ends after a jump", func() bool {
 				return w.yes("select exists (select from trapeze.done where id = $1)", id)
 			})
-			j, err := w.r.Job(w.t.Context(), id)
+			j, err := w.r.GetJob(w.t.Context(), id)
 			if late := j.StartedAt.Sub(at) - delay; err != nil || late < 0 || late > 5*time.Second {
 				w.t.Errorf("wall clocks %s ahead: a job with a delay of %s started %s late (%v)", ahead, delay, late, err)
 			}
@@ -120,7 +120,7 @@ func (w *world) checkWallClocks() {
 		}
 		return response.Body.String()
 	}
-	w.submit(runner.Raw{Name: "unknown", JSON: []byte("{}")}, job.Pending, runner.Foreign())
+	w.submit(runner.Raw{Name: "unknown", JSON: []byte("{}")}, job.Pending, runner.AllowUnregistered())
 	for _, ahead := range []time.Duration{240 * time.Hour, -240 * time.Hour, 0} {
 		setWallClock(ahead)
 		var counted job.Stats

@@ -35,7 +35,7 @@ type podConfig struct {
 
 // options returns the options of a pod with short intervals, so that the killed pod's jobs are soon recovered.
 func (c podConfig) options(log io.Writer) runner.Options {
-	return runner.Options{Name: c.Name, Schema: c.Schema, DirectURL: c.Direct, BehindPooler: c.Pooled, Slots: 4, LeaseDuration: 3 * time.Second,
+	return runner.Options{PodName: c.Name, Schema: c.Schema, DirectURL: c.Direct, BehindPooler: c.Pooled, Slots: 4, LeaseDuration: 3 * time.Second,
 		HeartbeatInterval: 800 * time.Millisecond, PollInterval: 500 * time.Millisecond, ShutdownGrace: 5 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(log, nil))}
 }

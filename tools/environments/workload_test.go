@@ -163,7 +163,7 @@ func (w *world) run() {
 	}
 	w.submitInTransactions()
 	w.submitFromSQL()
-	if _, err := w.r.Admin().Stop(ctx, killed, "operator"); err != nil {
+	if _, err := w.r.Admin().ForceCancel(ctx, killed, "operator"); err != nil {
 		t.Errorf("stop job %d: %v", killed, err)
 	}
 	w.read()
@@ -300,7 +300,7 @@ func (w *world) check() {
 	t := w.t
 	t.Helper()
 	for id, want := range w.want {
-		j, err := w.r.Job(t.Context(), id)
+		j, err := w.r.GetJob(t.Context(), id)
 		if err != nil || j.State != want {
 			t.Errorf("job %d (%s): %s, want %s (%v, %s)", id, j.Kind, j.State, want, err, podtest.Message(j))
 		}

@@ -163,7 +163,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 type claim interface {
 	ID() int64
 	Fence() int64
-	Boot() string
+	PodID() string
 	Step() int
 	PipelineID() int64
 }
@@ -184,7 +184,7 @@ func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
+	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.PodID(), what)
 }
 
 // pause waits for the given number of milliseconds. If ctx is cancelled first, it returns the cause.

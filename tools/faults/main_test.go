@@ -105,7 +105,7 @@ func runPod(config string) error {
 // newRunner returns a runner with handlers for all kinds that these tests use.
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	o := runner.Options{
-		Name: c.Name, Slots: c.Slots, LeaseDuration: leaseDuration, HeartbeatInterval: heartbeatInterval, PollInterval: pollInterval,
+		PodName: c.Name, Slots: c.Slots, LeaseDuration: leaseDuration, HeartbeatInterval: heartbeatInterval, PollInterval: pollInterval,
 		ShutdownGrace: c.Grace, MaxAttempts: 1, MaxCrashes: maxCrashes, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if c.Defaults {

@@ -56,7 +56,7 @@ func newWorldBehind(t *testing.T, url, podURL string) *world {
 		t.Fatal(err)
 	}
 	host := pgtest.Connect(t, podURL)
-	w.client, err = runner.New(host, runner.Options{Name: client, LeaseDuration: leaseDuration, HeartbeatInterval: heartbeatInterval,
+	w.client, err = runner.New(host, runner.Options{PodName: client, LeaseDuration: leaseDuration, HeartbeatInterval: heartbeatInterval,
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

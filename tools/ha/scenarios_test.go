@@ -247,7 +247,7 @@ func TestAllBackendsFrozen(t *testing.T) {
 	tr.fault("all backends frozen for 20 s", 10*time.Second, 15*time.Second, func() time.Time {
 		primary.Freeze(t)
 		wait(t.Context(), 20*time.Second)
-		primary.Thaw(t)
+		primary.Unfreeze(t)
 		return time.Now()
 	})
 	tr.judge(url)

@@ -134,9 +134,9 @@ func remote(r *history.Run) (claims, crossings int) {
 	}
 	claimed := map[int64]bool{}
 	for _, e := range r.Events {
-		if e.Event == "job.claimed" && e.Job != nil && e.Boot != nil {
-			claimed[*e.Job], on[*e.Job] = true, far[*e.Boot]
-			if far[*e.Boot] {
+		if e.Event == "job.claimed" && e.Job != nil && e.PodID != nil {
+			claimed[*e.Job], on[*e.Job] = true, far[*e.PodID]
+			if far[*e.PodID] {
 				claims++
 			}
 		}

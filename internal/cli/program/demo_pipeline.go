@@ -102,7 +102,7 @@ func (d *demo) startPod(ctx context.Context, o handlers.Options) (r *runner.Runn
 }
 
 // follow shows a pipeline's progress until the pipeline has ended, and returns its jobs in order.
-func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *stopwatch, submitted time.Time) ([]job.Job, error) {
+func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *stopwatch, submitted time.Time) ([]job.JobRow, error) {
 	defer d.clear()
 	bars := map[string]*bar{}
 	ended := map[string]bool{}
@@ -143,7 +143,7 @@ type part struct {
 
 // partsOf returns, in order, the parts of a pipeline that have begun. All recalculations form one part, whose progress and completion are
 // taken from the factor sync. The factor sync reports no other progress.
-func partsOf(spine []job.Job) (list []part) {
+func partsOf(spine []job.JobRow) (list []part) {
 	for _, j := range spine {
 		if j.Kind == fanOutKind && j.Progress != nil {
 			list = append(list, part{j.Kind, nil, true}, part{childKind, j.Progress, j.State.Terminal()})
@@ -156,13 +156,13 @@ func partsOf(spine []job.Job) (list []part) {
 
 // spineOf returns a pipeline's jobs in order, except its fan-out children, and whether the pipeline has ended. The commit that finishes a step
 // also inserts the next one, so the pipeline has ended if its last job has.
-func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
+func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.JobRow, over bool, err error) {
 	steps, err = view.Spine(ctx, st, id)
 	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), err
 }
 
 // failure returns a failed pipeline's error. Partial success does not count as a failure.
-func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
+func failure(ctx context.Context, r *runner.Runner, steps []job.JobRow) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {
 		return nil
@@ -249,7 +249,7 @@ func (s *stopwatch) words(kind string, submitted time.Time) string {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // readResult reads the figures from the steps' results.
-func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
+func (d *demo) readResult(ctx context.Context, steps []job.JobRow) error {
 	ingested, total, err := resultsOf(steps)
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
 }
 
 // resultsOf decodes the results of the first and last steps of a finished pipeline.
-func resultsOf(steps []job.Job) (first handlers.Ingested, last handlers.Totalled, err error) {
+func resultsOf(steps []job.JobRow) (first handlers.Ingested, last handlers.Totalled, err error) {
 	if err := json.Unmarshal(steps[0].Result, &first); err != nil {
 		return first, last, fmt.Errorf("read the result of %s: %w", steps[0].Kind, err)
 	}

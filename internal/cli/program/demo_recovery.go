@@ -62,7 +62,7 @@ func (d *demo) showRecovery(ctx context.Context) (err error) {
 	if err := n.startPods(ctx); err != nil {
 		return err
 	}
-	made, err := watcher.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Foreign(), runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
+	made, err := watcher.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.AllowUnregistered(), runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (n *recoveryRun) startPods(ctx context.Context) error {
 }
 
 // watch prints the timeline and kills the pod that is running the ingest. It returns the jobs when the pipeline has ended.
-func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
+func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.JobRow, error) {
 	var ingest, fan *bar
 	for {
 		// Read the jobs before the events, so that the events include the completion of every finished job.
@@ -162,7 +162,7 @@ func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 }
 
 // showFan shows how many recalculations have finished across all pods.
-func (n *recoveryRun) showFan(b *bar, steps []job.Job) *bar {
+func (n *recoveryRun) showFan(b *bar, steps []job.JobRow) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
 		case part.kind != childKind || !n.live:
@@ -192,7 +192,7 @@ func (n *recoveryRun) killHolder(ctx context.Context, done, total int64) error {
 }
 
 // remarkOn shows a remark next to the bar: the name of the working pod, or the reason why the pipeline is waiting.
-func (n *recoveryRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
+func (n *recoveryRun) remarkOn(ctx context.Context, b *bar, first job.JobRow) error {
 	switch {
 	case !n.live:
 	case first.State.Terminal():
@@ -220,7 +220,7 @@ func (n *recoveryRun) line(at time.Time, format string, args ...any) {
 
 // extend adds new events from the pipeline's main jobs to the timeline. It rereads each job's entire history, because the histories are
 // short.
-func (n *recoveryRun) extend(ctx context.Context, steps []job.Job) error {
+func (n *recoveryRun) extend(ctx context.Context, steps []job.JobRow) error {
 	const all = 1000
 	for _, j := range steps {
 		events, err := n.watcher.Admin().Events(ctx, j.ID, 0, all)
@@ -237,7 +237,7 @@ func (n *recoveryRun) extend(ctx context.Context, steps []job.Job) error {
 	return nil
 }
 
-func (n *recoveryRun) printEvent(e job.Event, j job.Job) {
+func (n *recoveryRun) printEvent(e job.Event, j job.JobRow) {
 	pod := cli.Text(e.Pod)
 	switch {
 	case e.Event == "job.waiting":
@@ -273,7 +273,7 @@ func (n *recoveryRun) printEvent(e job.Event, j job.Job) {
 }
 
 // compare compares the two runs' results.
-func (n *recoveryRun) compare(ctx context.Context, steps []job.Job) error {
+func (n *recoveryRun) compare(ctx context.Context, steps []job.JobRow) error {
 	n.say("")
 	if n.victim == nil {
 		n.say("The file is too small to kill a pod during its ingest.")

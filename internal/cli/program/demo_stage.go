@@ -112,7 +112,7 @@ func (s *stage) strike() (err error) {
 
 // runnerOptions returns the options for each of the demo's pods. They keep the defaults, so that the demo shows typical performance.
 func (s *stage) runnerOptions(name string) runner.Options {
-	return runner.Options{Name: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
+	return runner.Options{PodName: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
 }
 
 // podSettings is sent to a pod as the first line of its stdin, because other users could see the password on the command line.

@@ -125,7 +125,7 @@ func handle[A job.Args](r *runner.Runner, d *demoKinds, handler func(context.Con
 func reporting[A job.Args](d *demoKinds, handler func(context.Context, *claim[A]) (*runner.Outcome, error)) runner.Func[A] {
 	return func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{job: j, ledger: d.ledger, line: line{
-			Pod: j.PodName(), PodID: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
+			Pod: j.PodName(), PodID: j.PodID(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
 			Pipeline: j.PipelineID(), Attempt: j.Attempt(), Fence: j.Fence(),
 		}}
 		if err := c.post(ctx, "start", j.Path()); err != nil {

@@ -40,7 +40,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(ledger.Close)
 	var err error
 	b.Runner, err = runner.New(b.pool, runner.Options{
-		Name: "web-1", HeartbeatInterval: 100 * time.Millisecond, StuckAfter: 200 * time.Millisecond, MaxAttempts: 1,
+		PodName: "web-1", HeartbeatInterval: 100 * time.Millisecond, StuckAfter: 200 * time.Millisecond, MaxAttempts: 1,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -101,11 +101,11 @@ func (b *bench) submit(kind, args string, options ...runner.EnqueueOption) int64
 }
 
 // ended waits until a job has finished and returns it.
-func (b *bench) ended(id int64) (j job.Job) {
+func (b *bench) ended(id int64) (j job.JobRow) {
 	b.t.Helper()
 	pgtest.Wait(b.t, "the job ends", func() bool {
 		var err error
-		if j, err = b.Job(b.t.Context(), id); err != nil {
+		if j, err = b.GetJob(b.t.Context(), id); err != nil {
 			b.t.Fatal(err)
 		}
 		return j.State.Terminal()
@@ -174,7 +174,7 @@ func TestLedgerClaimReports(t *testing.T) {
 	is.Equal(b.heard(), []string{"start", "effect", "effect", "end"})
 	line := b.lines[0]
 	is.Equal(line["pod"], "web-1")
-	is.Equal(line["pod_id"], b.Boot())
+	is.Equal(line["pod_id"], b.PodID())
 	is.Equal(line["kind"], "demo.effect")
 	is.Equal(line["subject"], "s")
 	is.Equal(line["fence"], 1.0)
@@ -220,7 +220,7 @@ func TestUnreachableLedgerAtHandlerStart(t *testing.T) {
 	made, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.effect"})
 	is.NoErr(err)
 	pgtest.Wait(t, "the job fails", func() bool {
-		j, err := r.Job(t.Context(), made.ID)
+		j, err := r.GetJob(t.Context(), made.ID)
 		return err == nil && j.State == job.Failed && strings.Contains(*j.Error, "ledger")
 	})
 	stop()
@@ -249,7 +249,7 @@ func TestDemoChainStepOptions(t *testing.T) {
 	b := newBench(t)
 	first := b.submit("demo.chain", `{"steps":[{"kind":"demo.noop"},{"kind":"demo.noop","subject":"own","priority":0},{"kind":"demo.echo","args":{"n":3}}]}`,
 		runner.Subject("parent"), runner.Priority(7))
-	var steps []job.Job
+	var steps []job.JobRow
 	pgtest.Wait(t, "all steps end", func() bool {
 		steps = nil
 		rows, err := b.pool.Query(t.Context(), `select id from trapeze.jobs where pipeline_id = $1 order by step`, first)
@@ -261,7 +261,7 @@ func TestDemoChainStepOptions(t *testing.T) {
 			ids = append(ids, id)
 		}
 		for _, id := range ids {
-			j, err := b.Job(t.Context(), id)
+			j, err := b.GetJob(t.Context(), id)
 			is.NoErr(err)
 			steps = append(steps, j)
 		}

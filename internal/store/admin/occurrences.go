@@ -125,10 +125,10 @@ type fireKey struct {
 	FireAt   int64 // in microseconds, the resolution of the database
 }
 
-func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
+func keyOf(f job.Occurrence) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
 // InsertOccurrences inserts occurrences, and returns those that no other transaction had already inserted.
-func InsertOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
+func InsertOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Occurrence) ([]job.Occurrence, error) {
 	var (
 		names    = make([]string, len(list))
 		at       = make([]time.Time, len(list))
@@ -156,11 +156,11 @@ func InsertOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []jo
 	for _, k := range found {
 		ours[k] = true
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
+	return slices.DeleteFunc(slices.Clone(list), func(f job.Occurrence) bool { return !ours[keyOf(f)] }), nil
 }
 
 // SettleOccurrences records why occurrences that this transaction has settled did not submit a job.
-func SettleOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
+func SettleOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Occurrence) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
 	for i, f := range list {
@@ -171,10 +171,10 @@ func SettleOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []jo
 }
 
 // WriteFireEvents writes events for the occurrences that submitted jobs and for those that were missed.
-func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, podID *string, actor string, list []job.Fire) error {
+func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, podID *string, actor string, list []job.Occurrence) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
-		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
+		if f.Outcome != job.OccurrenceFired && f.Outcome != job.OccurrenceMissed {
 			continue
 		}
 		raw, err := json.Marshal(struct {
@@ -196,6 +196,6 @@ func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, podID *stri
 }
 
 // AuditTrigger writes the audit entry for a schedule that an operator has triggered, in the transaction that triggers it.
-func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Fire) error {
+func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Occurrence) error {
 	return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
 }

@@ -58,12 +58,12 @@ left join lateral (
 order by n.place, f.fire_at desc`
 
 // LastOccurrences returns up to limit occurrences of each schedule, newest first. If before is not zero, it returns only earlier occurrences.
-func LastOccurrences(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastOccurrencesSQL, names, limit, store.Some(before))
+func LastOccurrences(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Occurrence, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Occurrence], lastOccurrencesSQL, names, limit, store.Some(before))
 	if err != nil {
 		return nil, fmt.Errorf("list occurrences: %w", err)
 	}
-	occurrences := make(map[string][]job.Fire, len(names))
+	occurrences := make(map[string][]job.Occurrence, len(names))
 	for _, f := range list {
 		occurrences[f.Schedule] = append(occurrences[f.Schedule], f)
 	}

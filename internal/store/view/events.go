@@ -149,7 +149,7 @@ func ExportEvents(ctx context.Context, s *store.Store, db store.DB, do func(job.
 
 func scanEvent(row pgx.CollectableRow) (e job.Event, err error) {
 	var fields []byte
-	err = row.Scan(&e.Cursor, &e.Job, &e.EventNo, &e.At, &e.From, &e.To, &e.Actor, &e.Boot, &e.Pod, &e.Fence, &e.Level,
+	err = row.Scan(&e.Cursor, &e.Job, &e.EventNo, &e.At, &e.From, &e.To, &e.Actor, &e.PodID, &e.Pod, &e.Fence, &e.Level,
 		&e.Event, &e.Message, &fields, &e.Remote)
 	e.Fields = json.RawMessage(fields)
 	return e, err
@@ -357,7 +357,7 @@ func scanNews(row pgx.CollectableRow) (n News, err error) { return n, row.Scan(n
 
 // columns returns the scan destinations for newsColumns.
 func (n *News) columns() []any {
-	return []any{&n.Cursor, &n.Job, &n.EventNo, &n.Event.At, &n.From, &n.To, &n.Actor, &n.Boot, &n.Pod, &n.Fence, &n.Level, &n.Event.Event,
+	return []any{&n.Cursor, &n.Job, &n.EventNo, &n.Event.At, &n.From, &n.To, &n.Actor, &n.PodID, &n.Pod, &n.Fence, &n.Level, &n.Event.Event,
 		&n.Message, (*[]byte)(&n.Fields), &n.Remote, &n.Xid, &n.No, &n.Pipeline, &n.Submitter, &n.Status}
 }
 

@@ -157,7 +157,7 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 
 // Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs carry no plans, because the pipeline itself carries
 // the plan. After the first 8 MiB, arguments and results are also omitted.
-func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
+func Spine(ctx context.Context, s *store.Store, id int64) ([]job.JobRow, error) {
 	return Rows(ctx, s, fmt.Sprintf("read the jobs of pipeline %d", id), leanJobs(), spineSQL, id)
 }
 
@@ -189,7 +189,7 @@ order by array_position($3::text[], state), child_no limit $4`
 
 // BranchJobs returns the last jobs of a fan-out's branches that are in one of the given states. They are ordered by the given states, then
 // by position in the fan-out. After the first 8 MiB, arguments, results and plans are omitted.
-func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
+func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.JobRow, error) {
 	return Rows(ctx, s, fmt.Sprintf("read the children of job %d", id), leanJobs(), branchJobsSQL, pipeline, id, store.Texts(states), limit)
 }
 
@@ -201,7 +201,7 @@ order by child_no limit $5`
 
 // BranchPage returns the last job of each branch of a fan-out that comes after a given position. An empty state means any state. After the
 // first 8 MiB, arguments, results and plans are omitted.
-func BranchPage(ctx context.Context, s *store.Store, pipeline, id int64, state job.State, after, limit int) ([]job.Job, error) {
+func BranchPage(ctx context.Context, s *store.Store, pipeline, id int64, state job.State, after, limit int) ([]job.JobRow, error) {
 	return Rows(ctx, s, fmt.Sprintf("read the children of job %d", id), leanJobs(), branchPageSQL, pipeline, id, store.Some(string(state)), after, limit)
 }
 
@@ -238,15 +238,15 @@ func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) 
 
 // FanOutOf returns a job's fan-out with a limited number of its children, or nil if the job has not fanned out.
 func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
-	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
+	one, left := []job.TreeJob{{JobRow: job.JobRow{ID: id}}}, mostShown
 	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
 	return one[0].FanOut, err
 }
 
-func asTree(jobs []job.Job) []job.TreeJob {
+func asTree(jobs []job.JobRow) []job.TreeJob {
 	list := make([]job.TreeJob, len(jobs))
 	for i, j := range jobs {
-		list[i].Job = j
+		list[i].JobRow = j
 	}
 	return list
 }

@@ -31,12 +31,12 @@ const (
 const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
 // Job returns one job, or [job.ErrNotFound]. It finds the job even while it is moving between tables.
-func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
+func Job(ctx context.Context, s *store.Store, id int64) (job.JobRow, error) {
 	return Row(ctx, s, fmt.Sprintf("read job %d", id), scanJob, jobSQL, id)
 }
 
 // JobIn is like [Job], but runs in the caller's transaction, which must not wait for a second connection.
-func JobIn(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (job.Job, error) {
+func JobIn(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (job.JobRow, error) {
 	found, err := One(store.Query(ctx, s, tx, scanJob, jobSQL, id))
 	return found, text.Wrap(err, "read job %d", id)
 }
@@ -67,7 +67,7 @@ func One[T any](list []T, err error) (row T, _ error) {
 // Page is one page of jobs, newest first. It may contain fewer jobs than the limit if the jobs are large or if only a few of many jobs
 // match. Only the last page has an empty cursor.
 type Page struct {
-	Jobs     []job.Job
+	Jobs     []job.JobRow
 	Cursor   string    // cursor for the next page, or empty on the last page
 	Searched time.Time // if the search stopped early, how far back it has read; otherwise zero
 }
@@ -117,7 +117,7 @@ func listArguments(f job.Filter) (args []any, at *time.Time, limit int, err erro
 }
 
 // pageOf returns a page with the cursor for the next one.
-func pageOf(list []job.Job, full bool, until *walkEnd, limit int) Page {
+func pageOf(list []job.JobRow, full bool, until *walkEnd, limit int) Page {
 	page := Page{Jobs: list}
 	switch {
 	case until != nil:
@@ -131,7 +131,7 @@ func pageOf(list []job.Job, full bool, until *walkEnd, limit int) Page {
 
 // readPage reads a page, starting from the most selective condition: a pipeline, a rare end state or an open state. Without such a
 // condition, it walks over all jobs.
-func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
+func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.JobRow, full bool, until *walkEnd, err error) {
 	if f.Current {
 		list, full, err = currentJobs(ctx, s, f, args)
 		return list, full, nil, err
@@ -164,7 +164,7 @@ func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at 
 const exportJobsSQL = `select ` + jobColumns + ` from trapeze.job order by created_at, id`
 
 // ExportJobs passes every job to do, one at a time. It runs in the caller's transaction.
-func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.Job) error) error {
+func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.JobRow) error) error {
 	return each(ctx, s, db, scanJob, do, exportJobsSQL)
 }
 
@@ -191,7 +191,7 @@ func each[T any](ctx context.Context, s *store.Store, db store.DB, scan pgx.RowT
 	return result.Err()
 }
 
-func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
+func scanJob(row pgx.CollectableRow) (j job.JobRow, err error) {
 	var (
 		p             job.Progress
 		args, planned []byte
@@ -248,7 +248,7 @@ const enqueuedSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where $1::
 // the connection or transaction db.
 func Enqueued(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, schema, kind string) ([]job.Job, error) {
+}, schema, kind string) ([]job.JobRow, error) {
 	rows, err := db.Query(ctx, store.InSchema(schema, enqueuedSQL), store.Some(kind))
 	if err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note
 // to 1 MiB, and plans even larger. Without the limit, a page of a thousand jobs could exhaust the memory of the process.
 const withinBytes = 8 << 20
 
-func jobBytes(j job.Job) int           { return len(j.Args) + len(j.Result) + len(j.Planned) }
+func jobBytes(j job.JobRow) int        { return len(j.Args) + len(j.Result) + len(j.Planned) }
 func pipelineBytes(p job.Pipeline) int { return len(p.Planned) }
 
 var errFull = errors.New("enough for one page")
@@ -316,9 +316,9 @@ func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T
 
 // leanJobs returns a function that scans jobs. Once a response exceeds the size limit, the function omits arguments, results and plans. It
 // is used for responses that must contain all their jobs.
-func leanJobs() pgx.RowToFunc[job.Job] {
+func leanJobs() pgx.RowToFunc[job.JobRow] {
 	left := withinBytes
-	return func(row pgx.CollectableRow) (job.Job, error) {
+	return func(row pgx.CollectableRow) (job.JobRow, error) {
 		j, err := scanJob(row)
 		if left -= jobBytes(j); left < 0 {
 			j.Args, j.Result, j.Planned = nil, nil, nil
@@ -383,7 +383,7 @@ const readAtOnce = 100
 
 // Over returns the jobs with the given ids that have ended, and the ids for which there is no job. One statement checks all ids. The
 // finished jobs are then read with one statement per hundred jobs.
-func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gone []int64, err error) {
+func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.JobRow, gone []int64, err error) {
 	type answer struct {
 		ID   int64
 		Gone bool
@@ -452,7 +452,7 @@ const namedRunSQL = `select true from trapeze.subjects c where c.kind = $1 and c
 
 // currentJobs reads a page of current runs. If the newest run for a subject was deleted or pruned, it returns the subject's newest finished
 // run that still exists.
-func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) (list []job.Job, full bool, err error) {
+func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) (list []job.JobRow, full bool, err error) {
 	args = append(slices.Clone(args), store.Some(f.Owner))
 	sql := currentJobsSQL
 	if f.Kind != "" && f.Subject != "" {
@@ -470,11 +470,11 @@ func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) 
 	if errors.Is(err, job.ErrNotFound) || err == nil && !matchesFilter(f, last) {
 		return nil, false, nil
 	}
-	return []job.Job{last}, false, err
+	return []job.JobRow{last}, false, err
 }
 
 // matchesFilter reports whether j matches the rest of the filter. The caller has already matched the kind, subject and owner.
-func matchesFilter(f job.Filter, j job.Job) bool {
+func matchesFilter(f job.Filter, j job.JobRow) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) && (f.Lane == "" || f.Lane == j.Lane) && (f.Key == "" || f.Key == j.Key) && !j.CreatedAt.Before(f.Since) &&
 		(f.Pipeline == 0 || f.Pipeline == j.PipelineID) && (f.Parent == 0 || j.ParentID != nil && f.Parent == *j.ParentID) &&
 		equalsIfSet(f.Reason, j.Reason) && equalsIfSet(f.ErrorClass, j.ErrorClass) && equalsIfSet(f.ErrorCode, j.ErrorCode)
@@ -487,18 +487,18 @@ func equalsIfSet[T ~string](asked T, is *T) bool { return asked == "" || is != n
 const lastFinishedFor = 10 * time.Second
 
 // lastFinished returns the newest finished job with a subject, or [job.ErrNotFound].
-func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
+func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner string) (job.JobRow, error) {
 	f := job.Filter{Kind: kind, Subject: subject, Owner: owner, Children: new(true), States: []job.State{job.Succeeded, job.Failed, job.Cancelled}, Limit: 1}
 	for began := time.Now(); ; {
 		page, err := Jobs(ctx, s, f)
 		if err != nil {
-			return job.Job{}, err
+			return job.JobRow{}, err
 		}
 		if len(page.Jobs) > 0 {
 			return page.Jobs[0], nil
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" || time.Since(began) > lastFinishedFor {
-			return job.Job{}, fmt.Errorf("current run of %s for subject %q: %w", kind, subject, job.ErrNotFound)
+			return job.JobRow{}, fmt.Errorf("current run of %s for subject %q: %w", kind, subject, job.ErrNotFound)
 		}
 	}
 }
@@ -506,13 +506,13 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 // Current returns the current run of a subject: the running job or, if none is running, the job that ran last. If owner is not empty,
 // Current considers only that submitter's jobs. If the last run was deleted or pruned, it returns the newest finished run that still
 // exists, or [job.ErrNotFound].
-func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
+func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.JobRow, error) {
 	page, err := Jobs(ctx, s, job.Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
 	if err == nil && len(page.Jobs) == 0 {
 		err = fmt.Errorf("current run of %s for subject %q: %w", kind, subject, job.ErrNotFound)
 	}
 	if err != nil {
-		return job.Job{}, err
+		return job.JobRow{}, err
 	}
 	return page.Jobs[0], nil
 }

@@ -264,7 +264,7 @@ func searchID(ctx context.Context, s *store.Store, f job.Filter, id int64) (page
 	f.Since, f.States = time.Time{}, f.Possible()
 	if err == nil && (f.Owner == "" || f.Owner == named.Submitter) && (f.Kind == "" || f.Kind == named.Kind) &&
 		(f.Subject == "" || f.Subject == named.Subject) && matchesFilter(f, named) {
-		page.Jobs = []job.Job{named}
+		page.Jobs = []job.JobRow{named}
 	}
 	return page, err
 }
@@ -297,7 +297,7 @@ func searchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (pa
 
 // searchFew performs the search if the filter selects only unfinished, failed and cancelled jobs and there are not too many of them.
 // Otherwise, found is false, and the caller must walk over all jobs.
-func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
+func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.JobRow, full, found bool, err error) {
 	if len(f.States) == 0 || slices.Contains(f.States, job.Succeeded) {
 		return nil, false, false, nil
 	}
@@ -320,7 +320,7 @@ func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at
 }
 
 // searchWalk reads a page of a search in parts (see [walk]). If owner is not empty, it reads only that submitter's jobs.
-func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
+func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner string, limit int) (list []job.JobRow, full bool, until *walkEnd, err error) {
 	ids, few, err := errorIDs(ctx, s, args[6].(*time.Time), q)
 	if err != nil {
 		return nil, false, nil, err

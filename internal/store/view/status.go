@@ -146,7 +146,7 @@ const byEngine = `substr(l.pod::text, 15, 1) = '8'`
 
 func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	var p job.Progress
-	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Key, &j.Priority, &j.Attempt, &j.Fence, &j.Boot, &j.Pod, &j.Since,
+	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Key, &j.Priority, &j.Attempt, &j.Fence, &j.PodID, &j.Pod, &j.Since,
 		&j.Fetched, &j.CancelRequested, &p.Done, &p.Total, &p.Message)
 	if p != (job.Progress{}) {
 		j.Progress = &p
@@ -225,7 +225,7 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 	var slots []BoardSlots
 	if len(now.Running) < most.Running { // all running jobs are listed, so no second pass is needed
 		for _, r := range now.Running {
-			slots = append(slots, BoardSlots{Lane: r.Lane, Pod: r.Boot, Running: 1})
+			slots = append(slots, BoardSlots{Lane: r.Lane, Pod: r.PodID, Running: 1})
 		}
 	} else if err == nil {
 		slots, err = SlotsInUse(ctx, s)
@@ -242,7 +242,7 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 		now.Lanes[i].Running = lanes[now.Lanes[i].Name]
 	}
 	for i := range now.Pods {
-		now.Pods[i].Running = pods[now.Pods[i].Boot]
+		now.Pods[i].Running = pods[now.Pods[i].PodID]
 	}
 	return now, nil
 }

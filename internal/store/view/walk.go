@@ -82,14 +82,14 @@ func (l *walkEnd) bounds() []any {
 }
 
 // walkJobs reads a page in parts (see [walk]). args are the first arguments of the statement all or, for an owner, of the statement own.
-func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int, all, own string) (list []job.Job, full bool, until *walkEnd, err error) {
+func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int, all, own string) (list []job.JobRow, full bool, until *walkEnd, err error) {
 	sql, ends, whose := all, lookedSQL, []any(nil)
 	if owner != "" {
 		sql, ends, whose = own, ownLookedSQL, []any{owner}
 	}
 	return walk(s.SearchFor, limit, walkEnd{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from walkEnd, n int) ([]walkEnd, error) {
 		return store.Rows(ctx, s, pgx.RowToStructByPos[walkEnd], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
-	}, func(from walkEnd, down *walkEnd, limit int) ([]job.Job, bool, error) {
+	}, func(from walkEnd, down *walkEnd, limit int) ([]job.JobRow, bool, error) {
 		args[7], args[8], args[9] = from.At, from.ID, limit
 		return rowsWithin(ctx, s, scanJob, jobBytes, sql, slices.Concat(args, down.bounds(), whose)...)
 	})
@@ -233,7 +233,7 @@ func onlyOf[T comparable](asked []T, of ...T) bool {
 }
 
 // rareJobs reads a page of failed or cancelled jobs, with the arguments of jobsSQL. If found is false, the caller must use jobsSQL instead.
-func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
+func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.JobRow, full, found bool, err error) {
 	if !onlyOf(f.States, job.Failed, job.Cancelled) {
 		return nil, false, false, nil
 	}

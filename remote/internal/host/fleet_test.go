@@ -41,7 +41,7 @@ func TestEndCountOfRemoteJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	a, b := podtest.Start(t, pool, runner.Options{Name: "a"}, noKinds), podtest.Start(t, pool, runner.Options{Name: "b"}, noKinds)
+	a, b := podtest.Start(t, pool, runner.Options{PodName: "a"}, noKinds), podtest.Start(t, pool, runner.Options{PodName: "b"}, noKinds)
 	w := newFar()
 	w.connect(t, a, 1, "far")
 	w.keepBeating(t, a)

@@ -57,7 +57,7 @@ func TestRemoteClaimsWhileQueueClosed(t *testing.T) {
 	third.keepBeating(t, r)
 	time.Sleep(700 * time.Millisecond)
 	is.Equal(claims.Claims.Load(), before) // an unknown queue state counts as paused
-	_, err = other.Admin().Unpause(t.Context(), "ops")
+	_, err = other.Admin().Resume(t.Context(), "ops")
 	is.NoErr(err)
 	select {
 	case a = <-w.sent:

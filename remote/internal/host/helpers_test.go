@@ -163,5 +163,5 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 var noKinds = map[string]does{"local": podtest.Succeed}
 
 func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
-	return podtest.Enqueue(t, r, args, append(options, runner.Foreign())...)
+	return podtest.Enqueue(t, r, args, append(options, runner.AllowUnregistered())...)
 }

@@ -28,7 +28,7 @@ func TestRemoteWorkerOfPausedQueue(t *testing.T) {
 		t.Fatal("a job was sent while the queue was paused")
 	case <-time.After(1500 * time.Millisecond):
 	}
-	_, err = r.Admin().Unpause(t.Context(), "ops")
+	_, err = r.Admin().Resume(t.Context(), "ops")
 	is.NoErr(err)
 	is.Equal(w.takes(t, r).ID, id)
 }

@@ -53,7 +53,7 @@ func TestRemoteWorkerNextStep(t *testing.T) {
 	a := w.takes(t, r)
 	other.connect(t, r, 5, "far")
 	other.keepBeating(t, r)
-	_, err := w.reports(t, r, a, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil)
+	_, err := w.reports(t, r, a, runner.Then(podtest.RawArgs("far"), runner.AllowUnregistered()), nil)
 	is.NoErr(err)
 	b := w.takes(t, r)
 	is.Equal(b.Path, "fast") // started as it was inserted, in the commit that ended its parent
@@ -174,7 +174,7 @@ func TestRemoteCancelAndStop(t *testing.T) {
 
 	foreign(t, r, podtest.RawArgs("far"))
 	b := w.takes(t, r)
-	_, err = r.Admin().Stop(t.Context(), b.ID, "ops")
+	_, err = r.Admin().ForceCancel(t.Context(), b.ID, "ops")
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, r, b.ID).State, job.Cancelled)
 	is.True(w.beats(t, r)[b.ID].Lost) // the worker no longer holds it

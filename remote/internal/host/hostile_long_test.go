@@ -38,7 +38,7 @@ func TestLeaseDuringWorkerCallFlood(t *testing.T) {
 	began := time.Now()
 	var before, after string
 	lease := func(to *string) {
-		is.NoErr(pool.QueryRow(t.Context(), `select lease_until::text from trapeze.pods where id = $1`, called.Boot()).Scan(to))
+		is.NoErr(pool.QueryRow(t.Context(), `select lease_until::text from trapeze.pods where id = $1`, called.PodID()).Scan(to))
 	}
 	for range 3 {
 		lease(&before)

@@ -67,7 +67,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 		is.True(time.Since(kept) < time.Second)
 	}
 	c.gone.Store(true)
-	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
+	_, err := c.pod().Admin().Resume(t.Context(), "ops")
 	is.NoErr(err)
 	pgtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
 	podtest.Quiet(t, c.pool)
@@ -203,7 +203,7 @@ func (c *chaos) outcome(t *task) host.Report {
 
 // succeeded reports whether a job succeeded. A job that was cancelled concurrently stays cancelled, regardless of the worker's report.
 func (c *chaos) succeeded(id int64) bool {
-	j, err := c.pod().Job(context.Background(), id)
+	j, err := c.pod().GetJob(context.Background(), id)
 	return err == nil && j.State == job.Succeeded
 }
 
@@ -232,18 +232,18 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	some := func() int64 { return c.ids[c.roll(len(c.ids))] }
 	switch n := c.roll(100); {
 	case n < 60 || len(c.ids) == 0:
-		options := []runner.EnqueueOption{runner.Foreign(), runner.Subject([]string{"", "", "", "", "x", "y"}[c.roll(6)]), runner.Lane([]string{"default", "gpu"}[c.roll(2)])}
+		options := []runner.EnqueueOption{runner.AllowUnregistered(), runner.Subject([]string{"", "", "", "", "x", "y"}[c.roll(6)]), runner.Lane([]string{"default", "gpu"}[c.roll(2)])}
 		for range 3 {
 			c.ids = append(c.ids, podtest.Enqueue(c.t, r, podtest.RawArgs([]string{"far", "near"}[c.roll(2)]), options...))
 		}
 	case n < 70:
 		_, _ = r.Admin().Cancel(ctx, some(), "ops")
 	case n < 77:
-		_, _ = r.Admin().Stop(ctx, some(), "ops")
+		_, _ = r.Admin().ForceCancel(ctx, some(), "ops")
 	case n < 78 && freezes:
 		_, _ = r.Admin().Pause(ctx, "ops")
 	case n < 82:
-		_, _ = r.Admin().Unpause(ctx, "ops")
+		_, _ = r.Admin().Resume(ctx, "ops")
 	case n < 86:
 		pgtest.Exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
 	case n < 88:

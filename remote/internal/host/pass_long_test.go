@@ -59,7 +59,7 @@ func TestUnknownClaimInSlowPass(t *testing.T) {
 	}
 	var unknown []int64
 	for _, podID := range []string{p.PodID(), worker} {
-		s, err := p.Submit(t.Context(), &work.Submission{Kind: "unknown", Args: []byte("{}"), Foreign: true})
+		s, err := p.Submit(t.Context(), &work.Submission{Kind: "unknown", Args: []byte("{}"), AllowUnregistered: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func TestRemoteWorkerChangesPod(t *testing.T) {
 	case <-time.After(3 * time.Second): // longer than a lease
 	}
 	is.Equal(podtest.Get(t, second, id).Fence, a.Fence) // the worker still holds the same claim
-	duplicate, err := w.reports(t, second, a, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil)
+	duplicate, err := w.reports(t, second, a, runner.Then(podtest.RawArgs("far"), runner.AllowUnregistered()), nil)
 	is.NoErr(err)
 	is.True(!duplicate)
 	b := w.takes(t, second)
@@ -43,7 +43,7 @@ func TestRemoteWorkerChangesPod(t *testing.T) {
 		return pgtest.QueryOne[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
 	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
-	duplicate, err = w.reports(t, first, b, runner.Then(podtest.RawArgs("far"), runner.Foreign()), nil) // that pod accepts reports, too
+	duplicate, err = w.reports(t, first, b, runner.Then(podtest.RawArgs("far"), runner.AllowUnregistered()), nil) // that pod accepts reports, too
 	is.NoErr(err)
 	is.True(!duplicate)
 	is.Equal(podtest.Get(t, first, b.ID).State, job.Succeeded)

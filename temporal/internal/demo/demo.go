@@ -113,7 +113,7 @@ func (d *demo) fly(ctx context.Context, engine string) (_ []handlers.UnitTotal, 
 	if err := handlers.Setup(ctx, d.pool, example); err != nil {
 		return nil, err
 	}
-	client, err := runner.New(d.pool, runner.Options{Name: "demo", Logger: slog.New(slog.DiscardHandler)})
+	client, err := runner.New(d.pool, runner.Options{PodName: "demo", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (d *demo) fly(ctx context.Context, engine string) (_ []handlers.UnitTotal, 
 		return nil, err
 	}
 	d.zero = time.Now()
-	made, err := client.Enqueue(ctx, handlers.Ingest{Year: year}, runner.Foreign(), runner.Subject(fmt.Sprint("travel/", year)))
+	made, err := client.Enqueue(ctx, handlers.Ingest{Year: year}, runner.AllowUnregistered(), runner.Subject(fmt.Sprint("travel/", year)))
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (p podSettings) run(ctx context.Context) error {
 	}
 	defer pool.Close()
 	log := slog.New(slog.DiscardHandler)
-	r, err := runner.New(pool, runner.Options{Name: p.Name, ShutdownGrace: time.Second, Logger: log})
+	r, err := runner.New(pool, runner.Options{PodName: p.Name, ShutdownGrace: time.Second, Logger: log})
 	if err != nil {
 		return err
 	}

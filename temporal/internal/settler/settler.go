@@ -157,7 +157,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 	if s.Kinds[a.Kind] == nil {
 		return temporal.NewApplicationError(fmt.Sprintf("settle job %d: no handler for kind %q here", a.ID, a.Kind), interpreter.UnknownKind)
 	}
-	v.Foreign()
+	v.AllowUnregistered()
 	wrote, err := s.Conclude(ctx, a, engine.ExternalRun{Outcome: v.Outcome, Err: v.Failure.Err(), Cause: v.CauseErr(), Took: v.Took,
 		Events: v.Details.Events, Progress: v.Details.Progress, Checkpoint: v.Details.Checkpoint})
 	if wrote || err != nil {

@@ -176,8 +176,8 @@ func CauseOf(err error) string {
 // CauseErr decodes the cause of a cancelled context.
 func (v *Verdict) CauseErr() error { return causes[v.Cause] }
 
-// Foreign marks all steps in the outcome as foreign, because the worker has already checked their kinds.
-func (v *Verdict) Foreign() {
+// AllowUnregistered marks all steps in the outcome as foreign, because the worker has already checked their kinds.
+func (v *Verdict) AllowUnregistered() {
 	o := v.Outcome
 	if o == nil {
 		return
@@ -194,13 +194,13 @@ func (v *Verdict) Foreign() {
 
 func foreign(w *work.Submission) {
 	if w != nil {
-		w.Foreign = true
+		w.AllowUnregistered = true
 		steps(w.Planned)
 	}
 }
 
 func steps(list []work.Step) {
 	for i := range list {
-		list[i].Foreign = true
+		list[i].AllowUnregistered = true
 	}
 }

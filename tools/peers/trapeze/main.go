@@ -51,9 +51,12 @@ func (p *peer) Bulk(ctx context.Context, ps []common.Payload) error {
 		list[i] = step{x}
 	}
 	if common.InTransaction() {
-		return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error { _, err := p.r.EnqueueManyTx(ctx, tx, list, runner.Foreign()); return err })
+		return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+			_, err := p.r.EnqueueManyTx(ctx, tx, list, runner.AllowUnregistered())
+			return err
+		})
 	}
-	_, err := p.r.EnqueueMany(ctx, list, runner.Foreign())
+	_, err := p.r.EnqueueMany(ctx, list, runner.AllowUnregistered())
 	return err
 }
 

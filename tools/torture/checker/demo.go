@@ -24,7 +24,7 @@ type demoArgs struct {
 	Policy string    `json:"policy"`
 }
 
-func demoArgsOf(j *job.Job) (a demoArgs) {
+func demoArgsOf(j *job.JobRow) (a demoArgs) {
 	_ = json.Unmarshal(j.Args, &a) // if the arguments do not match, they belong to another kind
 	return a
 }
@@ -41,17 +41,17 @@ var demoKinds = map[string]bool{
 }
 
 // endless reports whether a job runs until it is cancelled or stopped.
-func endless(j *job.Job) bool {
+func endless(j *job.JobRow) bool {
 	return j.Kind == "demo.block" || j.Kind == "demo.spin" && demoArgsOf(j).MS == 0
 }
 
 // stepsAfter lists the steps that follow if a job succeeds: first the steps that its handler requests, then the declared steps.
-func stepsAfter(j *job.Job) (steps []job.Step) {
+func stepsAfter(j *job.JobRow) (steps []job.Step) {
 	return append(askedFor(j), job.Following(j.Planned)...)
 }
 
 // askedFor lists the steps that a job's handler requests.
-func askedFor(j *job.Job) []job.Step {
+func askedFor(j *job.JobRow) []job.Step {
 	switch a := demoArgsOf(j); {
 	case j.Kind == "demo.chain":
 		return a.Steps

@@ -60,7 +60,7 @@ func failuresFollowed(v *view, f *Finding) {
 
 // followsEnd lists the steps of a job's plan that follow if the job ends in the given state. The job's own on-failure steps come first,
 // followed by those of the preceding steps.
-func followsEnd(j *job.Job, end job.State) (steps []job.Step) {
+func followsEnd(j *job.JobRow, end job.State) (steps []job.Step) {
 	var plan, others []job.Step
 	_ = json.Unmarshal(j.Planned, &plan)
 	own := true // true until the first step that follows a success; on-failure steps after that one belong to it

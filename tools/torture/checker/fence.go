@@ -52,9 +52,9 @@ func writesFenced(s *story, f *Finding) {
 			if e.From == job.Running {
 				f.judge(open, s.id, "job %d: event %d (%s) was accepted after its claim, fence %d, had ended", s.id, number(e), e.Event, fence)
 			}
-			if e.From != job.Waiting && e.Boot != nil && *e.Boot != owner { // any pod may end a waiting job
+			if e.From != job.Waiting && e.PodID != nil && *e.PodID != owner { // any pod may end a waiting job
 				f.accuse(s.id, "job %d: event %d (%s) was accepted from pod %s, but the claim belongs to pod %s", s.id, number(e), e.Event,
-					short(*e.Boot), short(owner))
+					short(*e.PodID), short(owner))
 			}
 			if e.To != job.Running {
 				open = false

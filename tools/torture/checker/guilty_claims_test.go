@@ -96,7 +96,7 @@ var fenceCrimes = []crime{
 	{"I3", "a result is accepted from another pod", func(p *past) {
 		j := sleeper(p, "pod1")
 		j.line("end", "ok")
-		*j.leave("job.succeeded", job.Succeeded, "system").Boot = p.pods["pod2"].podID
+		*j.leave("job.succeeded", job.Succeeded, "system").PodID = p.pods["pod2"].podID
 	}, nil},
 	{"I3", "a fence is used twice", func(p *past) {
 		j := sleeper(p, "pod1").handBack()

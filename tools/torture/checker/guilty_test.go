@@ -25,12 +25,12 @@ func sleeper(p *past, pod string) *tale { return p.submit("demo.sleep", `{"ms":5
 func last[T any](list []T) *T { return &list[len(list)-1] }
 
 // row returns the row of the first job that find accepts.
-func row(r *history.Run, find func(job.Job) bool) *job.Job {
+func row(r *history.Run, find func(job.JobRow) bool) *job.JobRow {
 	return &r.Jobs[slices.IndexFunc(r.Jobs, find)]
 }
 
-func kind(k string) func(job.Job) bool { return func(j job.Job) bool { return j.Kind == k } }
-func newest(r *history.Run) *job.Job   { return last(r.Jobs) }
+func kind(k string) func(job.JobRow) bool { return func(j job.JobRow) bool { return j.Kind == k } }
+func newest(r *history.Run) *job.JobRow   { return last(r.Jobs) }
 
 // eventsOf returns a job's events.
 func eventsOf(r *history.Run, id int64) (list []*job.Event) {

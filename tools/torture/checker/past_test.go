@@ -88,7 +88,7 @@ func (p *past) join(name string) {
 
 func (p *past) podEvent(event, pod, podID string) {
 	p.xid++
-	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.step(), Actor: "system", Boot: &podID, Pod: &pod,
+	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.step(), Actor: "system", PodID: &podID, Pod: &pod,
 		Event: event, Level: "info", Message: &pod})
 }
 

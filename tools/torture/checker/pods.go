@@ -42,10 +42,10 @@ func (v *view) podID(id string) *podID {
 
 // podEvent records an event that is not about a job.
 func (v *view) podEvent(e *job.Event) {
-	if e.Boot == nil {
+	if e.PodID == nil {
 		return
 	}
-	b := v.podID(*e.Boot)
+	b := v.podID(*e.PodID)
 	if e.Pod != nil {
 		b.pod = *e.Pod
 	}

@@ -101,7 +101,7 @@ func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 			r.DecidedAt.Sub(fire))
 	}
 	f.judge(!r.DecidedAt.Before(r.FireAt), jobOf(r), "schedule %q fired for %s at %s", r.Schedule, clock(r.FireAt), clock(r.DecidedAt))
-	f.judge(r.Outcome == string(job.FireFired) && r.Job != nil, jobOf(r), "schedule %q: the occurrence for %s is %s, although nothing prevented its job", r.Schedule,
+	f.judge(r.Outcome == string(job.OccurrenceFired) && r.Job != nil, jobOf(r), "schedule %q: the occurrence for %s is %s, although nothing prevented its job", r.Schedule,
 		clock(r.FireAt), r.Outcome)
 	f.judge(!v.late(r.FireAt, r.DecidedAt), jobOf(r), "schedule %q fired for %s at %s, although a pod was well throughout", r.Schedule, clock(r.FireAt),
 		clock(r.DecidedAt))

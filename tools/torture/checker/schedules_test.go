@@ -25,12 +25,12 @@ func (p *past) schedule(name, expression string, paused bool, undecided time.Tim
 
 // fire processes an occurrence now, after the given number of missed occurrences, and adds its job.
 func (p *past) fire(name string, at time.Time, missed int) *tale {
-	t := p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: "default"})
+	t := p.add(job.JobRow{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: "default"})
 	p.xid++
 	t.event("job.enqueued", "", job.Pending, "system")
 	p.run.Occurrences = append(p.run.Occurrences, history.Fire{Schedule: name, FireAt: at, DecidedAt: p.now, Outcome: "fired", Missed: missed, Job: &t.row.ID})
 	podID := p.pods["pod1"].podID
-	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.now, Actor: "system", Boot: &podID, Event: "schedule.fired", Level: "info",
+	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.now, Actor: "system", PodID: &podID, Event: "schedule.fired", Level: "info",
 		Message: &name, Fields: json.RawMessage(fmt.Sprintf(`{"schedule":%q,"fire_at":%q}`, name, at.Format(time.RFC3339Nano)))})
 	return t.claim("pod1").succeed()
 }

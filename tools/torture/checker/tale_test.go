@@ -12,7 +12,7 @@ import (
 // tale is one job's story in a fabricated past.
 type tale struct {
 	p     *past
-	row   job.Job
+	row   job.JobRow
 	spans []running
 	delay time.Duration
 	key   string
@@ -45,7 +45,7 @@ func (p *past) submit(kind, args string, more ...with) *tale {
 	for _, w := range more {
 		w(&c)
 	}
-	j := job.Job{Kind: kind, Args: c.Args, Subject: c.Subject, Lane: "default", Priority: job.DefaultPriority, Submitter: "api"}
+	j := job.JobRow{Kind: kind, Args: c.Args, Subject: c.Subject, Lane: "default", Priority: job.DefaultPriority, Submitter: "api"}
 	if c.Lane != "" {
 		j.Lane = c.Lane
 	}
@@ -83,7 +83,7 @@ func (t *tale) keyed(key string) *tale {
 func (p *past) latest() *tale { return p.tales[len(p.tales)-1] }
 
 // add assigns the next ID to a job and adds it.
-func (p *past) add(j job.Job) *tale {
+func (p *past) add(j job.JobRow) *tale {
 	j.ID = int64(len(p.tales) + 1)
 	if j.PipelineID == 0 {
 		j.PipelineID = j.ID
@@ -106,7 +106,7 @@ func (t *tale) event(name string, from, to job.State, actor string) *job.Event {
 	}
 	if from == job.Running && name != "job.cancel_requested" || name == "job.claimed" {
 		podID := t.podID()
-		e.Boot = &podID
+		e.PodID = &podID
 	}
 	t.row.State = to
 	if to.Terminal() {
@@ -202,7 +202,7 @@ func (t *tale) hand() *tale {
 	t.succeed()
 	steps := stepsAfter(&t.row)
 	parent := t.row.ID
-	j := job.Job{Kind: steps[0].Kind, Args: steps[0].Args, Subject: t.row.Subject, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
+	j := job.JobRow{Kind: steps[0].Kind, Args: steps[0].Args, Subject: t.row.Subject, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
 		ParentID: &parent, Step: t.row.Step + 1}
 	plan := append(steps[1:len(steps):len(steps)], followsEnd(&t.row, job.Failed)...)
 	if undo := demoArgsOf(&t.row).Undo; undo != nil {
@@ -221,7 +221,7 @@ func (t *tale) hand() *tale {
 // followed submits the job's on-failure job in the transaction that ends the job.
 func (t *tale) followed() *tale {
 	id, step := t.row.ID, followsEnd(&t.row, t.row.State)[0]
-	next := t.p.add(job.Job{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, ParentID: &id})
+	next := t.p.add(job.JobRow{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, ParentID: &id})
 	t.fields(t.event("job.followed", t.row.State, t.row.State, "system"), `{"job":"%d","kind":%q}`, next.row.ID, next.row.Kind)
 	next.event("job.enqueued", "", job.Pending, "system")
 	return next
@@ -233,7 +233,7 @@ func (t *tale) fanOut() (branches []*tale) {
 	parent := t.row.ID
 	for n := range demoArgsOf(&t.row).N {
 		no := n + 1
-		b := t.p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
+		b := t.p.add(job.JobRow{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
 			ParentID: &parent, GroupID: &parent, ChildNo: &no, Step: t.row.Step + 1})
 		b.event("job.enqueued", "", job.Pending, "handler")
 		branches = append(branches, b)
@@ -247,7 +247,7 @@ func (t *tale) joined(status job.Status) *tale {
 	t.event("job.succeeded", job.Waiting, job.Succeeded, "system")
 	t.p.run.Pipelines = append(t.p.run.Pipelines, history.Pipeline{ID: t.row.PipelineID, Status: status})
 	step, parent := stepsAfter(&t.row)[0], t.row.ID
-	join := t.p.add(job.Job{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID, ParentID: &parent,
+	join := t.p.add(job.JobRow{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID, ParentID: &parent,
 		Step: t.row.Step + 1})
 	join.event("job.enqueued", "", job.Pending, "handler")
 	join.taken("pod1", true)

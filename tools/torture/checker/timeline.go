@@ -73,8 +73,8 @@ func (s *story) ownMoments() (list []moment) {
 		if e.Fence != nil {
 			what += fmt.Sprintf(" fence %d", *e.Fence)
 		}
-		if e.Boot != nil {
-			what += " pod " + short(*e.Boot)
+		if e.PodID != nil {
+			what += " pod " + short(*e.PodID)
 		}
 		if e.Pod != nil {
 			what += " of " + *e.Pod

@@ -36,8 +36,8 @@ type view struct {
 // story contains all records of one job.
 type story struct {
 	id       int64
-	job      *job.Job // nil if it was not exported
-	exported int      // number of times that the job was exported
+	job      *job.JobRow // nil if it was not exported
+	exported int         // number of times that the job was exported
 	events   []*job.Event
 	claims   []*claim
 	lines    []*history.Line
@@ -220,10 +220,10 @@ func fenceOf(e *job.Event) int64 {
 }
 
 func bootOf(e *job.Event) string {
-	if e.Boot == nil {
+	if e.PodID == nil {
 		return ""
 	}
-	return *e.Boot
+	return *e.PodID
 }
 
 // claims reports whether an event is a claim. leaves reports whether an event ends a claim. recovers reports whether an event ends a claim

@@ -23,7 +23,7 @@ type Run struct {
 	Calls    []Call
 	Samples  []Sample
 	Pods     []Process
-	Jobs     []job.Job
+	Jobs     []job.JobRow
 	Events   []job.Event
 	Rows     []Row // nil if the rows were not exported
 

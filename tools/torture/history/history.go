@@ -21,7 +21,7 @@ const (
 	CallsFile    = "calls.jsonl"   // [Call]
 	SamplesFile  = "samples.jsonl" // [Sample]
 	PodsFile     = "pods.jsonl"    // [Process]
-	JobsFile     = "jobs.jsonl"    // [job.Job], after the quiet tail
+	JobsFile     = "jobs.jsonl"    // [job.JobRow], after the quiet tail
 	EventsFile   = "events.jsonl"  // [job.Event], in the same snapshot
 	RowsFile     = "rows.jsonl"    // [Row], in the same snapshot
 
