@@ -94,7 +94,7 @@ func TestPromotionByFreePod(t *testing.T) {
 		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs("k"), runner.Delay(50*time.Millisecond))).State, job.Succeeded)
 	}
 	is.Equal(woken(), before)
-	enqueue(t, r, rawArgs("allow_unregistered"), runner.AllowUnregistered(), runner.Delay(50*time.Millisecond))
+	enqueue(t, r, rawArgs("elsewhere"), runner.AllowUnregistered(), runner.Delay(50*time.Millisecond))
 	pgtest.Wait(t, "the other pods are woken", func() bool { return woken() > before })
 }
 

@@ -352,7 +352,8 @@ func TestStopWithOpenBatch(t *testing.T) {
 				o.ShutdownGrace = 50 * time.Millisecond
 			}
 			r, stop := startBatches(t, pool, &p, 100, o, runner.BatchWait(wait))
-			id := enqueueStarted(t, r, parcel{})
+			id := sendParcels(t, r, "")[0]
+			pgtest.Wait(t, "the job has been claimed", func() bool { return queryOne[int](t, pool, `select attempt from trapeze.job where id = $1`, id) > 0 })
 			stop()
 			state, calls := job.Succeeded, []int{1}
 			if wait == time.Hour {

@@ -19,7 +19,7 @@ func TestFreeJobsBehindBlockedJobs(t *testing.T) {
 	t.Parallel()
 	for name, block := range someOf(map[string]func(t *testing.T, submitter *runner.Runner){
 		"of one busy subject":     func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "hot", runner.Subject("busy")) },
-		"of a kind without a pod": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "allow_unregistered") },
+		"of a kind without a pod": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "foreign") },
 		"of both, at several priorities": func(t *testing.T, submitter *runner.Runner) {
 			flood(t, submitter, 1200, "foreign", runner.Priority(50))
 			flood(t, submitter, 1200, "hot", runner.Subject("busy"))
@@ -29,7 +29,7 @@ func TestFreeJobsBehindBlockedJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Pool(t)
-			handlers := map[string]handler{"hot": succeed, "allow_unregistered": succeed, "free": succeed}
+			handlers := map[string]handler{"hot": succeed, "foreign": succeed, "free": succeed}
 			submitter := newRunner(t, pool, runner.Options{}, handlers) // this runner is never started
 			wait, _ := latch(t)
 			holder := enqueue(t, submitter, rawArgs("hot"), runner.Subject("busy"), runner.Priority(100))
