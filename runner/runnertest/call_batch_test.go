@@ -95,21 +95,21 @@ func stepsInBatches(before func(*runner.Job[step])) func(r *runner.Runner) {
 // A pod dies while it handles a batch. Each job takes effect once, as if it had run alone.
 func TestHarnessBatchTakeover(t *testing.T) {
 	t.Parallel()
-	for _, at := range points {
+	pool := effects(t)
+	h := runnertest.New(t, pool, runner.Options{}, stepsInBatches(func(*runner.Job[step]) {}))
+	for i, at := range points {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			pool := effects(t)
-			h := runnertest.New(t, pool, runner.Options{}, stepsInBatches(func(*runner.Job[step]) {}))
-			var ids []int64
+			ids := map[string]int64{}
 			for _, name := range []string{"a", "b", "c"} {
-				ids = append(ids, h.Enqueue(step{Name: name, Then: name + " next"}))
+				name = fmt.Sprintf("%s %s", name, at)
+				ids[name] = h.Enqueue(step{Name: name, Then: name + " next"})
 			}
 			h.DieAt(at, "step")
 			h.RunUntilIdle()
-			is.Equal(h.Crashes(), 1)
-			for i, name := range []string{"a", "b", "c"} {
-				is.Equal(h.Pipeline(ids[i]).Status, job.PipelineSucceeded)
+			is.Equal(h.Crashes(), i+1)
+			for name, id := range ids {
+				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded)
 				is.Equal(count(t, pool, name), 1)
 				is.Equal(count(t, pool, name+" next"), 1)
 			}
