@@ -41,7 +41,7 @@ func guarded(t *testing.T, o api.Options) *host {
 func TestMountWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	r, err := runner.New(pgtest.Unconnected(t), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
 	defer func() { is.True(recover() != nil) }() // Mount panics without authentication

@@ -105,6 +105,7 @@ func TestSecretReadAuditNormalizedQuery(t *testing.T) {
 
 func TestSecretReadAuditStreamsPages(t *testing.T) {
 	t.Parallel()
+	h, readings := readingHost(t), 0
 	for name, read := range map[string]func(h *host, id string){
 		"stream of a job":      func(h *host, id string) { h.watch("/jobs/"+id+"/stream", "X-Who", "root").rest(h.t) },
 		"page of a job":        func(h *host, id string) { h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root") },
@@ -112,9 +113,7 @@ func TestSecretReadAuditStreamsPages(t *testing.T) {
 		"stream of a pipeline": func(h *host, id string) { h.watch("/pipelines/"+id+"/stream", "X-Who", "root").until(t, "snapshot") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			h := readingHost(t)
 			body := `{"kind":"login","args":{"password":"hunter2-canary"}}`
 			if strings.Contains(name, "pipeline") { // pipelines show the arguments of planned steps
 				body = `{"kind":"hold","chain":[{"kind":"login","args":{"password":"hunter2-canary"}}]}`
@@ -124,7 +123,8 @@ func TestSecretReadAuditStreamsPages(t *testing.T) {
 				h.untilAs(id, job.Succeeded, "X-Who", "sub")
 			}
 			read(h, id)
-			is.Equal(h.readings(), 1)
+			readings++
+			is.Equal(h.readings(), readings)
 		})
 	}
 }

@@ -24,7 +24,7 @@ func TestPanickingRoute(t *testing.T) { // not parallel, because it reads the de
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
 	defer slog.SetDefault(before)
-	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pgtest.Unconnected(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
 	door := func(path string, do handler) Route {

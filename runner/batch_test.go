@@ -223,12 +223,12 @@ func batchOfRows(id int64) *pgx.Batch {
 // wrong as well, with the error that a single handler's job would have.
 func TestBatchCallGoesWrong(t *testing.T) {
 	t.Parallel()
-	for says, wrong := range map[string]func(jobs parcels) results{
+	for says, wrong := range someOf(map[string]func(jobs parcels) results{
 		"panic: out of cheese":                           func(parcels) results { panic("out of cheese") },
 		"exited its goroutine":                           func(parcels) results { runtime.Goexit(); return nil },
 		"the batch handler returned 0 results for":       func(parcels) results { return nil },
 		"the batch handler returned 4 results for 1 job": func(parcels) results { return make(results, 4) },
-	} {
+	}, "panic: out of cheese", "the batch handler returned 4 results for 1 job") {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
@@ -507,7 +507,7 @@ func TestInvalidBatchRegistration(t *testing.T) {
 		},
 	} {
 		t.Run(says, func(t *testing.T) {
-			r := newRunner(t, pgtest.Pool(t), runner.Options{}, nil)
+			r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
 			defer func() { is.New(t).True(strings.Contains(fmt.Sprint(recover()), says)) }()
 			register(r)
 		})

@@ -42,7 +42,7 @@ func TestDeclaredLaneOverriddenInDatabase(t *testing.T) {
 func TestKindInTwoLanes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	pool := pgtest.Pool(t)
+	pool := pgtest.Unconnected(t)
 	_, err := runner.New(pool, runner.Options{Lanes: []runner.LaneSetup{
 		{Name: "one", Kinds: []string{"a"}}, {Name: "two", Kinds: []string{"b", "a"}}, {Name: "../three"}}})
 	is.True(errors.Is(err, job.ErrKindInTwoLanes))

@@ -19,7 +19,7 @@ import (
 func TestLateClaimForStoppingRunner(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
+	r, err := New(pgtest.Unconnected(t), Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", never)
@@ -37,7 +37,7 @@ func TestLateClaimForStoppingRunner(t *testing.T) {
 func TestClaimOfFormerLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
+	r, err := New(pgtest.Unconnected(t), Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", never, ContinueWithoutDatabase()) // ContinueWithoutDatabase does not apply to a lost lease
@@ -50,7 +50,7 @@ func TestStuckHandlerOfFormerLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	logged := make(lines, 100)
-	r, err := New(pgtest.Pool(t), Options{StuckAfter: time.Millisecond, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	r, err := New(pgtest.Unconnected(t), Options{StuckAfter: time.Millisecond, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	is.NoErr(err)
 	defer r.Close()
 	returns := make(chan struct{})

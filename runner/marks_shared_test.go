@@ -74,7 +74,7 @@ func TestAdmissionBehindLowWaterMark(t *testing.T) {
 // If the database's history changes, the pod drops state that may depend on lost commits: granted slots and low-water marks.
 func TestGrantsAfterHistoryChange(t *testing.T) {
 	t.Parallel()
-	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // Run is not called, so no heartbeat interferes
+	r, err := New(pgtest.Unconnected(t), Options{Logger: slog.New(slog.DiscardHandler)}) // Run is not called, so no heartbeat interferes
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 
 func TestInvalidRunnerOptions(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.Unconnected(t)
 	for says, o := range map[string]runner.Options{
 		"slots: 1000000, want 1 to 10000": {Slots: 1_000_000},
 		"slots: -1, want 1 to 10000":      {Slots: -1},
@@ -111,7 +111,7 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 
 func TestInvalidHandlerRegistration(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, pgtest.Pool(t), runner.Options{}, nil)
+	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
 	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 	for says, option := range map[string]runner.HandleOption{
 		"Retry(-1), want at least one attempt":   runner.Retry(-1, job.Backoff{}),
@@ -214,7 +214,7 @@ func TestReservedOrInvalidHandlerEvents(t *testing.T) {
 func TestContradictoryScheduleOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
+	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, map[string]handler{"k": succeed})
 	r.DeclareSchedule("s", "@daily", rawArgs("k"), runner.CatchUp(3), runner.SkipMissed())
 	err := r.Run(t.Context())
 	is.True(errors.Is(err, job.ErrInvalidSchedule))

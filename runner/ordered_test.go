@@ -87,7 +87,7 @@ func TestOrderedJobsOfSubject(t *testing.T) {
 func TestOrderedWithoutSubject(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
+	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, map[string]handler{"k": succeed})
 	_, err := r.Enqueue(t.Context(), rawArgs("k"), runner.Ordered())
 	is.True(errors.Is(err, job.ErrInvalid))
 	is.Equal(err.Error(), "invalid request: ordered without a subject (kind k)")

@@ -199,7 +199,7 @@ func TestLateJobOfLimitedLane(t *testing.T) {
 func TestInvalidStartWithin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := newRunner(t, pgtest.Pool(t), runner.Options{}, nil)
+	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
 	for _, d := range []time.Duration{0, -time.Second, time.Microsecond} {
 		func() {
 			defer func() {

@@ -53,6 +53,12 @@ func Pool(t testing.TB) *pgxpool.Pool {
 	return Connect(t, URL(t))
 }
 
+// Unconnected returns a pool for a test that sends no statements. There is no server at its address.
+func Unconnected(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return Connect(t, "postgres://nobody@127.0.0.1:1/none?sslmode=disable&connect_timeout=1")
+}
+
 // Connect returns a pool for url that is closed when the test ends. The test fails if a connection has not been released by that time.
 func Connect(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
