@@ -114,8 +114,8 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 			_, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 			return err
 		}, 1, false},
-	}, "a job that starts at once", "a job with a unique key in the caller's transaction", "many jobs",
-		"many jobs by COPY in the caller's transaction", "a next step", "a next step with writes", "the children, by COPY", "the job of a schedule") {
+	}, "a job that starts at once", "a job with a unique key in the caller's transaction", "many jobs by COPY in the caller's transaction",
+		"a next step with writes", "the children, by COPY", "the job of a schedule") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

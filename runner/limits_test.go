@@ -76,7 +76,7 @@ func TestLimitsChangedUnderLoad(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	const jobs = 300
+	const jobs = limitedJobs
 	ends := make(chan struct{}, jobs) // six jobs may end after each change
 	handle := func(context.Context, *raw) (*runner.Outcome, error) {
 		<-ends

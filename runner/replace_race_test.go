@@ -65,7 +65,7 @@ func TestReplaceRacingSubmissions(t *testing.T) {
 	for worker := range 8 {
 		submitters.Go(func() {
 			r := pods[worker%2]
-			for range 40 {
+			for range racingJobs {
 				key := keys[rand.IntN(len(keys))]
 				a := &accepted{began: clock.Add(1)}
 				a.no = a.began

@@ -7,9 +7,12 @@ import "time"
 // Sizes for the long test run of tests that consist of many random or repeated steps.
 const (
 	faultRounds = 20
+	faultJobs   = 30
 	cutRounds   = 8
 	sqlRounds   = 500
 	historyJobs = 300
+	limitedJobs = 300
+	racingJobs  = 100
 	narrowJobs  = 200
 	fireSeconds = 8
 	pathChains  = 10

@@ -6,10 +6,13 @@ import "time"
 
 // Sizes of tests that consist of many random or repeated steps. The long test run uses larger sizes.
 const (
-	faultRounds = 5 // each of the five faults once
+	faultRounds = 5  // each of the five faults once
+	faultJobs   = 20 // submitted in each round
 	cutRounds   = 3
 	sqlRounds   = 60 // transactions, of which a quarter lose their client
-	historyJobs = 100
+	historyJobs = 60
+	limitedJobs = 150 // six for each change of a limit
+	racingJobs  = 20  // submitted by each of eight goroutines
 	narrowJobs  = 80
 	fireSeconds = 6
 	pathChains  = 3 // chains that run by polling, and again by the fast path

@@ -239,13 +239,14 @@ func TestSQLReplacesWaitingJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			db := stdlib.OpenDBFromPool(pool)
+			defer func() { _ = db.Close() }()
+			r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 			var logs []string
 			for _, which := range []string{"SQL", "Go", "both"} {
-				is := is.New(t)
-				pool := pgtest.Pool(t)
-				db := stdlib.OpenDBFromPool(pool)
-				defer func() { _ = db.Close() }()
-				r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
+				exec(t, pool, `delete from trapeze.jobs; delete from trapeze.live; delete from trapeze.parked; delete from trapeze.unique_keys; delete from trapeze.submissions`)
 				log, ids := "", map[int64]int{}
 				for no, s := range steps {
 					if s.args == "started" {

@@ -20,7 +20,7 @@ import (
 // Whichever way a job is created, the earliest limit of the job, its kind and its lane applies. A limit of a kind or lane counts from when the job is due.
 func TestStartLimitOfEachCreation(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, c := range someOf(map[string]struct {
 		own, kind, lane, want time.Duration
 		template              bool
 	}{
@@ -32,7 +32,7 @@ func TestStartLimitOfEachCreation(t *testing.T) {
 		"lane and kind": {kind: 3 * time.Hour, lane: 2 * time.Hour, want: 2 * time.Hour},
 		"own is less":   {own: time.Hour, kind: 3 * time.Hour, lane: 2 * time.Hour, want: 2 * time.Hour},
 		"own is more":   {own: 30 * time.Hour, kind: 3 * time.Hour, want: 3 * time.Hour},
-	} {
+	}, "template", "kind and lane", "lane and kind", "own is less") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
