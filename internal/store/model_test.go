@@ -26,7 +26,7 @@ import (
 // A failure prints its seed and a minimized history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
 func TestRandomStoreHistories(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.Connect(t, pgtest.WithParameter(pgtest.URL(t), "plan_cache_mode=force_generic_plan"))
 	st, err := store.New(context.Background(), pool, store.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestRemoteWorkerHeartbeatDuringReconnect(t *testing.T) {
 	<-old.Over()
 	_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Draining: true})
 	is.NoErr(err) // the verdicts do not matter here
-	pace := time.NewTicker(5 * time.Millisecond)
+	pace := time.NewTicker(50 * time.Millisecond)
 	defer pace.Stop()
 	for waiting := true; waiting; <-pace.C {
 		select {
