@@ -39,8 +39,8 @@ func TestPauseAndDrainOrigin(t *testing.T) {
 		is.True(strings.Contains(text, "too slow"))
 		is.Equal(strings.Contains(text, "the disk of db-1 is full"), page == "/ui/")
 	}
-	is.Equal(h.send("POST", "/admin/workers/unpause", "", "X-Who", "bob").status, http.StatusOK)
-	is.Equal(h.send("POST", "/admin/workers/lanes/default/resume", "", "X-Who", "bob").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/resume", "", "X-Who", "bob").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/lanes/default/undrain", "", "X-Who", "bob").status, http.StatusOK)
 	now = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body
 	queue = now["queue_state"].(map[string]any)
 	is.Equal(queue["pause"], nil)
@@ -48,7 +48,7 @@ func TestPauseAndDrainOrigin(t *testing.T) {
 	is.Equal(now["lanes"].([]any)[0].(map[string]any)["drain"], nil)
 
 	// A pause made in SQL has no audit entry, and the page must not show the entry of the earlier pause instead.
-	is.Equal(h.send("POST", "/admin/workers/thaw", "", "X-Who", "bob").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/unfreeze", "", "X-Who", "bob").status, http.StatusOK)
 	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.queue_state set paused = true`)
 	is.NoErr(err)
 	queue = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body["queue_state"].(map[string]any)
@@ -72,7 +72,7 @@ func TestDrainedPodOrigin(t *testing.T) {
 		return strings.Contains(h.send("GET", "/ui/pods", "", "X-Who", "vera", "X-Fresh", "1").text, "its disk is full")
 	}
 	is.True(shown())
-	is.Equal(h.send("POST", "/admin/workers/pods/"+h.PodID()+"/resume", "", "X-Who", "ana").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/pods/"+h.PodID()+"/undrain", "", "X-Who", "ana").status, http.StatusOK)
 	is.True(!shown())
 	is.Equal(h.send("GET", "/admin/workers/pods", "", "X-Who", "vera").body["pods"].([]any)[0].(map[string]any)["drain"], nil)
 }

@@ -25,11 +25,11 @@ var laneRoutes = []Route{
 		query: []string{"wait"}, out: of[job.LaneMove](), do: inLane(waits(func(c *call, wait time.Duration) (job.LaneMove, error) {
 			return c.r.Admin().ContinueLaneMove(c.ctx(), c.Param("name"), wait, c.caller.Name)
 		}))},
-	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is resumed",
+	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is undrained",
 		query: []string{"wait"}, out: of[job.DrainResult](), do: inLane(waits(func(c *call, wait time.Duration) (job.DrainResult, error) {
 			return c.r.Admin().DrainLane(c.ctx(), c.Param("name"), wait, c.caller.Name)
 		}))},
-	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/resume", Needs: access.WorkersManage, Summary: "Resume a drained lane",
+	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/undrain", Needs: access.WorkersManage, Summary: "Undrain a lane",
 		out: of[changed](), do: inLane(func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().UndrainLane) })},
 }
 
@@ -89,21 +89,21 @@ func inLane(do handler) handler {
 var podRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/workers/pods", Needs: access.WorkersView, Summary: "List pods",
 		query: []string{"all"}, out: object("pods", listOf(of[job.Pod]())), do: listPods},
-	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/drain", Needs: access.WorkersManage, Summary: "Drain a pod: start no jobs on it until it is resumed",
+	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/drain", Needs: access.WorkersManage, Summary: "Drain a pod: start no jobs on it until it is undrained",
 		query: []string{"wait"}, out: of[job.DrainResult](), do: waits(func(c *call, wait time.Duration) (job.DrainResult, error) {
 			return c.r.Admin().DrainPod(c.ctx(), c.Param("id"), wait, c.caller.Name)
 		})},
-	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/resume", Needs: access.WorkersManage, Summary: "Resume a drained pod",
+	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/undrain", Needs: access.WorkersManage, Summary: "Undrain a pod",
 		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("id"), c.r.Admin().UndrainPod) }},
 	{Method: http.MethodPost, Path: "/admin/workers/freeze", Needs: access.WorkersManage, Summary: "Freeze the queue for maintenance: no job starts",
 		query: []string{"wait"}, out: of[job.DrainResult](), do: waits(func(c *call, wait time.Duration) (job.DrainResult, error) {
 			return c.r.Admin().Freeze(c.ctx(), wait, c.caller.Name)
 		})},
-	{Method: http.MethodPost, Path: "/admin/workers/thaw", Needs: access.WorkersManage, Summary: "End a freeze; drained lanes and pods stay drained",
+	{Method: http.MethodPost, Path: "/admin/workers/unfreeze", Needs: access.WorkersManage, Summary: "End a freeze; drained lanes and pods stay drained",
 		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Unfreeze) }},
 	{Method: http.MethodPost, Path: "/admin/workers/pause", Needs: access.WorkersManage, Summary: "Pause the queue: no job starts",
 		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Pause) }},
-	{Method: http.MethodPost, Path: "/admin/workers/unpause", Needs: access.WorkersManage, Summary: "End a pause; a frozen queue stays frozen",
+	{Method: http.MethodPost, Path: "/admin/workers/resume", Needs: access.WorkersManage, Summary: "End a pause; a frozen queue stays frozen",
 		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Resume) }},
 	{Method: http.MethodGet, Path: "/admin/workers/status", Needs: access.WorkersView, Summary: "Show the queue state, lanes, pods and running jobs",
 		out: of[job.Fleet](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},

@@ -58,10 +58,10 @@ func TestLanePodQueueStateAPI(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	for _, c := range []struct{ shut, open string }{
-		{"/admin/workers/lanes/default/drain", "/admin/workers/lanes/default/resume"},
-		{"/admin/workers/pods/" + h.PodID() + "/drain", "/admin/workers/pods/" + h.PodID() + "/resume"},
-		{"/admin/workers/freeze", "/admin/workers/thaw"},
-		{"/admin/workers/pause", "/admin/workers/unpause"},
+		{"/admin/workers/lanes/default/drain", "/admin/workers/lanes/default/undrain"},
+		{"/admin/workers/pods/" + h.PodID() + "/drain", "/admin/workers/pods/" + h.PodID() + "/undrain"},
+		{"/admin/workers/freeze", "/admin/workers/unfreeze"},
+		{"/admin/workers/pause", "/admin/workers/resume"},
 	} {
 		a := h.send("POST", c.shut, "")
 		is.Equal(a.status, http.StatusOK)
@@ -87,7 +87,7 @@ func TestLanePodQueueStateAPI(t *testing.T) {
 	h.send("POST", "/jobs/"+id+"/cancel", "")
 	h.until(id, job.Cancelled)
 	is.Equal(h.send("POST", "/admin/workers/freeze?wait=20s", "").body["quiet"], true)
-	is.Equal(h.send("POST", "/admin/workers/thaw", "").body["changed"], true)
+	is.Equal(h.send("POST", "/admin/workers/unfreeze", "").body["changed"], true)
 
 	is.Equal(h.send("POST", "/admin/workers/pods/"+h.PodID()+"/drain", "").status, http.StatusOK)
 	pgtest.Wait(t, "the pod is not ready", func() bool {
@@ -240,10 +240,10 @@ func TestLaneTemplateThroughAPI(t *testing.T) {
 	page := h.send("GET", "/ui/lanes", "").text
 	for text, n := range map[string]int{`id="lane-tenant/*"`: 1, "2 lanes": 1, `id="lane-tenant/1"`: 1, `id="lane-tenant/2"`: 0, // empty
 		`id="edit-tenant/*"`: 1, `id="edit-tenant/1"`: 0, "<option>tenant/1": 0, `PATCH admin/workers/lanes/tenant%2F%2A"`: 1,
-		`POST admin/workers/lanes/tenant%2F1/resume"`: 1} {
+		`POST admin/workers/lanes/tenant%2F1/undrain"`: 1} {
 		is.Equal(strings.Count(page, text), n) // text
 	}
-	is.Equal(h.send("POST", "/admin/workers/lanes/tenant%2F1/resume", "").status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/lanes/tenant%2F1/undrain", "").status, http.StatusOK)
 	is.Equal(h.send("DELETE", template, "").status, http.StatusOK)
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"tenant/3"}`).status, http.StatusBadRequest)
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"tenant/2"}`).body["state"], "awaiting_approval") // its lanes keep the settings

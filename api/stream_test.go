@@ -214,7 +214,7 @@ func TestCursorsOfLaneEvents(t *testing.T) {
 	h := newIdleHost(t, api.Options{})
 	all := h.watch("/events/stream")
 	is.Equal(all.must(t).event, "snapshot")
-	for _, path := range []string{"lanes/default/drain", "lanes/default/resume", "pause"} {
+	for _, path := range []string{"lanes/default/drain", "lanes/default/undrain", "pause"} {
 		is.Equal(h.send("POST", "/admin/workers/"+path, "").status, http.StatusOK)
 	}
 	before := all.until(t, "lane.drained")
@@ -224,7 +224,7 @@ func TestCursorsOfLaneEvents(t *testing.T) {
 	is.True(strings.HasSuffix(drained.id, told.Cursor)) // the cursor in the event matches the stream ID
 	again := h.watch("/events/stream", "Last-Event-ID", drained.id)
 	is.Equal(again.must(t).event, "snapshot")
-	is.Equal(again.must(t).event, "lane.resumed") // the drain is not repeated
+	is.Equal(again.must(t).event, "lane.undrained") // the drain is not repeated
 	is.Equal(again.must(t).event, "queue_state.paused")
 }
 

@@ -310,8 +310,8 @@ func TestInsecurePageRequestUnderTLS(t *testing.T) {
 		root.ServeHTTP(w, request)
 		return w.Code
 	}
-	is.Equal(status("https://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusForbidden)
-	is.Equal(status("https://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK)
-	is.Equal(status("http://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusOK)
-	is.Equal(status("http://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK) // TLS ends at an untrusted proxy
+	is.Equal(status("https://jobs.example/admin/workers/unfreeze", "http://jobs.example"), http.StatusForbidden)
+	is.Equal(status("https://jobs.example/admin/workers/unfreeze", "https://jobs.example"), http.StatusOK)
+	is.Equal(status("http://jobs.example/admin/workers/unfreeze", "http://jobs.example"), http.StatusOK)
+	is.Equal(status("http://jobs.example/admin/workers/unfreeze", "https://jobs.example"), http.StatusOK) // TLS ends at an untrusted proxy
 }

@@ -75,9 +75,9 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.submit(1)
 	f.is.Equal(f.most(500*time.Millisecond), 0)
 	f.ok("freeze", "--wait", "20s")
-	f.ok("resume", "narrow")
+	f.ok("undrain", "narrow")
 	f.is.Equal(f.most(500*time.Millisecond), 0) // the queue is still frozen
-	f.ok("thaw")
+	f.ok("unfreeze")
 	pgtest.Wait(t, "the lane is full again", func() bool { return f.running() == 3 })
 
 	f.ok("drain", "--pod", "web-1", "--wait", "20s")
@@ -88,7 +88,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	pgtest.Wait(t, "the other pods use its slots", func() bool { return f.running() == 3 })
 	f.pods[2].signal(syscall.SIGKILL)
 	f.is.True(f.most(4*time.Second) <= 3) // the limit holds even while the killed process's slots are recovered
-	f.ok("resume", "--pod", "web-1")
+	f.ok("undrain", "--pod", "web-1")
 	pgtest.Wait(t, "every job has ended", func() bool { return f.count(`select count(*) from trapeze.live`) == 0 })
 	f.is.Equal(f.count(`select count(*) from trapeze.done where state <> 'succeeded'`), 0)
 	f.is.Equal(f.count(`select count(*) from trapeze.done`), 500*slow+1)

@@ -168,9 +168,9 @@ func TestLaneCommandsThroughServer(t *testing.T) {
 	p.reads("limit", "usage")
 	is.Equal(p.does(a, b, "drain", "IT", "--wait", "10s", "--json").code, 0)
 	is.Equal(p.does(a, b, "drain", "IT", "--wait", "10s").code, 0)
-	is.Equal(p.does(a, b, "resume", "IT").code, 0)
-	is.Equal(p.does(a, b, "resume", "IT", "--json").code, 0) // the lane is already open
-	is.Equal(p.does(a, b, "drain", "unmade-IT").code, 1)     // the lane does not exist
+	is.Equal(p.does(a, b, "undrain", "IT").code, 0)
+	is.Equal(p.does(a, b, "undrain", "IT", "--json").code, 0) // the lane is already open
+	is.Equal(p.does(a, b, "drain", "unmade-IT").code, 1)      // the lane does not exist
 	is.Equal(p.does(a, b, "lane", "rm", "IT", "--move-to", "default").code, 0)
 	is.Equal(p.does(a, b, "lane", "rm", "IT").code, 1)
 	is.Equal(bothWays(t, p.db, p.server, "lane", "rm", "default").code, 2) // the default lane cannot be deleted
@@ -189,9 +189,9 @@ func TestLaneCommandsThroughServer(t *testing.T) {
 
 	pod := decoded[job.Pod](t, p.moving("pods", "--json")).Name
 	for _, c := range []struct{ shut, open []string }{
-		{[]string{"drain", "--pod", pod, "--wait", "10s"}, []string{"resume", "--pod", pod}},
-		{[]string{"freeze", "--wait", "10s"}, []string{"thaw"}},
-		{[]string{"pause"}, []string{"unpause"}},
+		{[]string{"drain", "--pod", pod, "--wait", "10s"}, []string{"undrain", "--pod", pod}},
+		{[]string{"freeze", "--wait", "10s"}, []string{"unfreeze"}},
+		{[]string{"pause"}, []string{"resume"}},
 	} {
 		far := []result{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
 		shown := p.reads("ps") // while the pod or the queue is closed
@@ -231,7 +231,7 @@ func TestScheduleCommandsThroughServer(t *testing.T) {
 	for _, command := range []string{"pause", "pause", "resume"} {
 		is.Equal(p.does(a, b, "cron", command, "IT").code, 0)
 	}
-	is.Equal(p.does(a, b, "cron", "resume", "IT", "--json").code, 0)
+	is.Equal(p.does(a, b, "cron", "undrain", "IT", "--json").code, 0)
 	for _, command := range []string{"show", "occurrences", "pause", "trigger", "rm"} {
 		is.Equal(p.does(a, b, "cron", command, "unmade-IT").code, 1)
 	}

@@ -58,7 +58,7 @@ func TestPausedQueueAcrossWorkerPods(t *testing.T) {
 		is.Equal(db.job(id).State, job.Pending) // several polls have passed by now
 		is.Equal(db.job(id).Fence, int64(0))
 	}
-	db.ok("unpause")
+	db.ok("resume")
 	for _, id := range waiting {
 		db.inState(id, job.Succeeded)
 	}

@@ -170,7 +170,7 @@ type Pod struct {
 	StartedAt  time.Time  `json:"started_at"`
 	LeaseUntil time.Time  `json:"lease_until"`
 	Draining   bool       `json:"draining"` // the pod is shutting down
-	Drained    bool       `json:"drained"`  // drained by an operator: it starts no jobs until it is resumed
+	Drained    bool       `json:"drained"`  // drained by an operator: it starts no jobs until it is undrained
 	ClosedAt   *time.Time `json:"closed_at"`
 	Closed     *string    `json:"closed"`                 // "left" or "lapsed"
 	Remote     bool       `json:"remote"`                 // a remote worker: it has no database connection, and a pod serves its stream

@@ -35,7 +35,7 @@ type Lane struct {
 	RequiresApproval  bool     `json:"requires_approval"`
 	FourEyes          bool     `json:"four_eyes"` // jobs must be approved by someone other than their submitter
 	Enabled           bool     `json:"enabled"`
-	Drained           bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
+	Drained           bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is undrained
 	Engine            string   `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
 	NextEngine        *string  `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
 	Template          *string  `json:"template"`    // template from which the lane was made and takes its settings; nil if it has its own
@@ -247,7 +247,7 @@ type Closure struct {
 type DrainResult struct {
 	Changed bool `json:"changed"` // false if the target was already paused, frozen or drained
 	Running int  `json:"running"` // jobs that are still running in the command's scope
-	// Quiet means that no job is running in the command's scope and that none will start there until the scope is resumed, because every
+	// Quiet means that no job is running in the command's scope and that none will start there until the scope is undrained, because every
 	// pod has applied the command.
 	Quiet bool `json:"quiet"`
 	// TimedOut means that the wait timed out while jobs were still running. The jobs keep running, and the command stays in force.

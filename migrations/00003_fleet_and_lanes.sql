@@ -16,7 +16,7 @@ create table trapeze.pods (
     closed_at    timestamptz,
     closed       text check (closed in ('left', 'lapsed')),
     swept_at     timestamptz,              -- when its jobs were last looked for after it closed
-    drained      boolean not null default false, -- by an operator: it starts nothing until it is resumed
+    drained      boolean not null default false, -- by an operator: it starts nothing until it is undrained
     known_claims int,                      -- that its process has worked on for 20 s or longer; null: not reported
     limits       jsonb,                    -- timeout, attempts and so on of each kind that the pod handles; null: not reported
     engines      text[] not null default '{}' -- the engines that the pod's program serves besides PostgreSQL

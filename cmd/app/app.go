@@ -126,8 +126,8 @@ NO_COLOR=1 disables colors.`,
 		cli.ServeCommand(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newFailuresCommand(), newKindsCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
-		newLanesCommand(), newLaneCommand(), newLimitCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
-		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
+		newLanesCommand(), newLaneCommand(), newLimitCommand(), newDrainCommand(), newUndrainCommand(), newFreezeCommand(), newUnfreezeCommand(),
+		newPauseCommand(), newResumeCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
 		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newStatsCommand(),
 		cli.DoctorCommand(), newPingCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
@@ -148,8 +148,8 @@ var groups = []struct {
 	commands  []string
 }{
 	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "kinds", "pods", "stats", "events", "doctor", "ping", "audit", "export"}},
-	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
-		"unpause", "freeze", "thaw", "lane", "limit", "cron", "retention", "erase"}},
+	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "undrain", "pause",
+		"resume", "freeze", "unfreeze", "lane", "limit", "cron", "retention", "erase"}},
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},
 }
 

@@ -93,11 +93,11 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 func closedQueue(g job.QueueState) string {
 	switch {
 	case g.Paused && g.Frozen:
-		return "No job starts: the queue is paused" + closedBy(g.Pause) + " and frozen" + closedBy(g.Freeze) + ". To open it, run trapeze unpause and trapeze thaw."
+		return "No job starts: the queue is paused" + closedBy(g.Pause) + " and frozen" + closedBy(g.Freeze) + ". To open it, run trapeze resume and trapeze unfreeze."
 	case g.Paused:
-		return "No job starts: the queue is paused" + closedBy(g.Pause) + ". To open it, run trapeze unpause."
+		return "No job starts: the queue is paused" + closedBy(g.Pause) + ". To open it, run trapeze resume."
 	case g.Frozen:
-		return "No job starts: the queue is frozen" + closedBy(g.Freeze) + ". To open it, run trapeze thaw."
+		return "No job starts: the queue is frozen" + closedBy(g.Freeze) + ". To open it, run trapeze unfreeze."
 	}
 	return ""
 }

@@ -414,8 +414,8 @@ func newDrainCommand() *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "drain [LANE]",
-		Short: "Stop starting jobs in a lane or on a pod, until trapeze resume",
-		Long: `Stop starting jobs in a lane or on a pod, until trapeze resume. Running jobs continue; next steps of chains wait, or run on another
+		Short: "Stop starting jobs in a lane or on a pod, until trapeze undrain",
+		Long: `Stop starting jobs in a lane or on a pod, until trapeze undrain. Running jobs continue; next steps of chains wait, or run on another
 pod. A drained pod is alive but not ready. It stays drained when its process restarts under the same name.
 
 --wait waits until no job runs there. After the timeout the exit code is 1, no job is stopped, and the lane or pod stays drained.`,
@@ -434,18 +434,18 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 	return c
 }
 
-func newResumeCommand() *cobra.Command {
+func newUndrainCommand() *cobra.Command {
 	var t target
 	c := &cobra.Command{
-		Use:     "resume [LANE]",
-		Short:   "Resume a drained lane or pod",
-		Example: "  trapeze resume reports\n  trapeze resume --pod web-3",
+		Use:     "undrain [LANE]",
+		Short:   "Undrain a lane or pod",
+		Example: "  trapeze undrain reports\n  trapeze undrain --pod web-3",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return changeState(c, t.String()+" resumed", t.path("resume"))
+			return changeState(c, t.String()+" undrained", t.path("undrain"))
 		},
 	}
 	c.Flags().StringVar(&t.pod, "pod", "", "name or id of a pod")
@@ -456,11 +456,11 @@ func newFreezeCommand() *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "freeze",
-		Short: "Stop starting jobs on all pods for maintenance, until trapeze thaw",
-		Long: `Stop starting jobs on all pods, even after a restart, until trapeze thaw. Running jobs continue.
+		Short: "Stop starting jobs on all pods for maintenance, until trapeze unfreeze",
+		Long: `Stop starting jobs on all pods, even after a restart, until trapeze unfreeze. Running jobs continue.
 
 --wait waits until no job runs. After the timeout the exit code is 1, no job is stopped, and the queue stays frozen.`,
-		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze thaw",
+		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze unfreeze",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return awaitIdle(c, "frozen", "/admin/workers/freeze", wait)
@@ -470,17 +470,17 @@ func newFreezeCommand() *cobra.Command {
 	return c
 }
 
-func newThawCommand() *cobra.Command {
-	return queueCommand("thaw", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "thawed")
+func newUnfreezeCommand() *cobra.Command {
+	return queueCommand("unfreeze", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "unfrozen")
 }
 
 func newPauseCommand() *cobra.Command {
-	return queueCommand("pause", "Stop starting jobs on all pods, until trapeze unpause",
+	return queueCommand("pause", "Stop starting jobs on all pods, until trapeze resume",
 		"The pause outlasts restarts. Running jobs continue. For maintenance, and to wait for running jobs, use trapeze freeze.", "paused")
 }
 
-func newUnpauseCommand() *cobra.Command {
-	return queueCommand("unpause", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "unpaused")
+func newResumeCommand() *cobra.Command {
+	return queueCommand("resume", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "resumed")
 }
 
 func queueCommand(use, short, long, done string) *cobra.Command {

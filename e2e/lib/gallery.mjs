@@ -92,7 +92,7 @@ export async function furnish(pod) {
 
   // Entries for the audit log.
   await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });
-  await pod.api("POST", "/admin/workers/unpause");
+  await pod.api("POST", "/admin/workers/resume");
   await pod.api("POST", "/admin/workers/lanes/reports/drain", {}, "viewer").catch(() => {});
   await pod.submitWaiting("demo.echo", { box: 18 }, { lane: "archive" });
   ids.chain = chain;

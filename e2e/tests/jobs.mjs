@@ -74,7 +74,7 @@ scene("a job that does not run shows the reason, and links to the job that block
   await page.goto(`/ui/jobs/${later}`);
   await why.getByText("Not due yet").waitFor();
   await why.getByText('Its lane "closed" is drained').waitFor();
-  await why.getByText("trapeze resume closed").waitFor();
+  await why.getByText("trapeze undrain closed").waitFor();
   const asks = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${asks}`);
   await why.getByText("Awaiting approval").waitFor();

@@ -9,7 +9,7 @@ async function lane(pod, name, settings = {}) {
   return name;
 }
 
-scene("while a lane is drained, submitted jobs wait and show the reason, and they run when it is resumed", async ({ page, pod }) => {
+scene("while a lane is drained, submitted jobs wait and show the reason, and they run when it is undrained", async ({ page, pod }) => {
   const name = await lane(pod, "invoices");
   await page.goto("/ui/lanes");
   const row = page.locator(`#lane-${name}`);
@@ -27,8 +27,8 @@ scene("while a lane is drained, submitted jobs wait and show the reason, and the
   await state(page, "pending");
   const lanes = await page.context().newPage();
   await lanes.goto("/ui/lanes");
-  await press(lanes, `Resume lane ${name}`);
-  await says(lanes, `Resume lane ${name}: done`);
+  await press(lanes, `Undrain lane ${name}`);
+  await says(lanes, `Undrain lane ${name}: done`);
   await lanes.locator(`#lane-${name}`).getByText("open").waitFor();
   await state(page, "succeeded");
 });
@@ -121,7 +121,7 @@ scene("a lane is deleted, and its waiting jobs and its kinds move to another", a
 }, { expected: [/status of 409/] });
 
 scene("the first page shows a pause, and jobs continue after unpausing", async ({ page, pod, undo }) => {
-  undo(() => pod.api("POST", "/admin/workers/unpause"));
+  undo(() => pod.api("POST", "/admin/workers/resume"));
   await page.goto("/ui/");
   await press(page, "Pause");
   await page.locator(".flag.bad", { hasText: "Paused" }).waitFor();
@@ -133,8 +133,8 @@ scene("the first page shows a pause, and jobs continue after unpausing", async (
   await pod.reaches(id, "succeeded");
 });
 
-scene("a thaw ends a freeze, and a lane that was already drained stays drained", async ({ page, pod, undo }) => {
-  undo(() => pod.api("POST", "/admin/workers/thaw"));
+scene("a unfreeze ends a freeze, and a lane that was already drained stays drained", async ({ page, pod, undo }) => {
+  undo(() => pod.api("POST", "/admin/workers/unfreeze"));
   const name = await lane(pod, "archive");
   await pod.api("POST", `/admin/workers/lanes/${name}/drain`);
   await page.goto("/ui/");
@@ -145,8 +145,8 @@ scene("a thaw ends a freeze, and a lane that was already drained stays drained",
   await page.locator(`#lane-${name}`, { hasText: "drained" }).waitFor();
 });
 
-scene("a pod is drained and resumed, and another pod runs jobs meanwhile", async ({ page, pod, undo }) => {
-  undo(() => pod.api("POST", "/admin/workers/pods/web-1/resume"));
+scene("a pod is drained and undrained, and another pod runs jobs meanwhile", async ({ page, pod, undo }) => {
+  undo(() => pod.api("POST", "/admin/workers/pods/web-1/undrain"));
   const other = keep(await start("web-2", { beside: pod }));
   await page.goto("/ui/pods");
   const row = page.locator("tr", { hasText: "web-1" });
@@ -156,7 +156,7 @@ scene("a pod is drained and resumed, and another pod runs jobs meanwhile", async
     const job = await pod.reaches(await pod.submit("demo.noop"), "succeeded");
     return job.pod === other.ready.pod_id;
   });
-  await press(page, "Resume pod web-1", row);
+  await press(page, "Undrain pod web-1", row);
   await row.getByText("alive").waitFor();
   await other.stop();
   await again(page);

@@ -58,7 +58,7 @@ scene("the stack of a running handler is shown on its page, and hidden from a vi
 });
 
 scene("a pause shows since when, by whom and why", async ({ page, pod, undo }) => {
-  undo(() => pod.api("POST", "/admin/workers/unpause"));
+  undo(() => pod.api("POST", "/admin/workers/resume"));
   await pod.api("POST", "/admin/workers/pause", undefined, "operator", { "X-Reason": "the disk is full" });
   await page.goto("/ui/");
   await page.locator(".flag", { hasText: /Paused: no job starts .*by olga: the disk is full/ }).waitFor();

@@ -5,8 +5,8 @@ import { people } from "../lib/pod.mjs";
 import { scene } from "../lib/scene.mjs";
 
 scene("while the queue is paused or frozen, every page shows it", async ({ page, pod, undo }) => {
-  undo(() => pod.api("POST", "/admin/workers/unpause"));
-  undo(() => pod.api("POST", "/admin/workers/thaw"));
+  undo(() => pod.api("POST", "/admin/workers/resume"));
+  undo(() => pod.api("POST", "/admin/workers/unfreeze"));
   await page.goto("/ui/audit");
   const same = await stay(page);
   assert.equal(await page.locator(".banner").count(), 0);
@@ -20,10 +20,10 @@ scene("while the queue is paused or frozen, every page shows it", async ({ page,
   }
   await look(page, "banner", []);
   await pod.api("POST", "/admin/workers/freeze");
-  await pod.api("POST", "/admin/workers/unpause");
+  await pod.api("POST", "/admin/workers/resume");
   await page.goto("/ui/jobs");
   await page.locator(".banner", { hasText: "frozen for maintenance" }).waitFor();
-  await pod.api("POST", "/admin/workers/thaw");
+  await pod.api("POST", "/admin/workers/unfreeze");
   await page.locator(".banner").waitFor({ state: "detached" });
 });
 

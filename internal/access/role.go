@@ -124,7 +124,7 @@ const (
 	JobsErase       Permission = "jobs:erase"       // erase the data in a subject's jobs
 	JobsStack       Permission = "jobs:stack"       // see a running job's stack's handler
 	WorkersView     Permission = "workers:view"     // see lanes, pods and running jobs
-	WorkersManage   Permission = "workers:manage"   // change, drain and resume lanes and pods; stop and reprioritize jobs
+	WorkersManage   Permission = "workers:manage"   // change, drain and undrain lanes and pods; stop and reprioritize jobs
 	WorkersStream   Permission = "workers:stream"   // run jobs as a remote worker, for the kinds and lanes to which the principal is bound
 	SchedulesManage Permission = "schedules:manage" // change schedules
 	AuditRead       Permission = "audit:read"       // read the audit log

@@ -38,7 +38,7 @@ func (e *examination) pods(ctx context.Context) error {
 			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.PodID, text.Seconds(p.Lease)),
 				"synchronize the database's clock by NTP; the pods treat such a lease as expired")
 		case p.Drained:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.PodID), "trapeze resume --pod "+text.ShellWord(p.Name)+", after its maintenance")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.PodID), "trapeze undrain --pod "+text.ShellWord(p.Name)+", after its maintenance")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
@@ -87,7 +87,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 		status = Failing
 	}
 	e.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", text.Count(len(pods), "open pod", "open pods"), all),
-		"start a pod with trapeze serve or your own service, check that TRAPEZE_RUNNER is not false, and resume a drained pod with trapeze resume --pod NAME")
+		"start a pod with trapeze serve or your own service, check that TRAPEZE_RUNNER is not false, and undrain a pod with trapeze undrain --pod NAME")
 	return nil
 }
 
@@ -282,13 +282,13 @@ func (e *examination) lane(g view.LaneState, w waits) {
 func closedBy(g view.LaneState) (why, do string) {
 	switch {
 	case g.Frozen:
-		return "is frozen with the whole queue", "trapeze thaw, after the maintenance"
+		return "is frozen with the whole queue", "trapeze unfreeze, after the maintenance"
 	case g.Paused:
-		return "is paused with the whole queue", "trapeze unpause"
+		return "is paused with the whole queue", "trapeze resume"
 	case g.NextEngine != "":
 		return "is moving to the engine " + g.NextEngine, "nothing: it starts jobs again once its running jobs have ended; see trapeze lane set " + text.ShellWord(g.Name) + " --engine " + text.ShellWord(g.NextEngine)
 	case g.Drained:
-		return "is drained", "trapeze resume " + text.ShellWord(g.Name)
+		return "is drained", "trapeze undrain " + text.ShellWord(g.Name)
 	case !g.Enabled:
 		return "is disabled", "trapeze lane set " + text.ShellWord(g.Name) + " enabled=true"
 	case g.Slots != nil && *g.Slots == 0:

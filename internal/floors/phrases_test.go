@@ -17,7 +17,7 @@ var retiredPhrases = map[string]string{
 	"Up since": "Uptime", "Became of it": "Outcome", ">Said<": "Message", ">Who<": "Actor", ">Did<": "Action", ">To<": "Target", ">Allowed<": "Result",
 	"It never was": "It does not exist, or was removed by retention", "jobs that are %s": "failed jobs have finished and cannot be cancelled",
 	"it has neither": "only failed or cancelled jobs can be retried", "clock is %s behind of": "the clocks agree", "give or take": "to within",
-	", as before\"": "already unpaused", "Nobody knows who": "You are not signed in", "going on now": "Back to Now",
+	", as before\"": "already resumed", "Nobody knows who": "You are not signed in", "going on now": "Back to Now",
 }
 
 func TestNoRetiredPhraseIsShown(t *testing.T) {

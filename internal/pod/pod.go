@@ -228,7 +228,7 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 // warnDrained logs a warning if the pod is drained and therefore does not start any jobs.
 func (p *Pod) warnDrained(ctx context.Context) {
 	if p.Lanes.Drained() {
-		p.Log.WarnContext(ctx, "this pod is drained by an operator: it starts no jobs until it is resumed", telemetry.Pod, p.opts.Name)
+		p.Log.WarnContext(ctx, "this pod is drained by an operator: it starts no jobs until it is undrained", telemetry.Pod, p.opts.Name)
 	}
 }
 

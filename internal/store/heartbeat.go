@@ -25,7 +25,7 @@ type PodInfo struct {
 }
 
 // registerSQL opens a pod's row. Each pod id is used only once. If an operator drained the pod by name, it stays drained until it is
-// resumed, even across restarts. A process that takes a new pod id copies the drain from its previous row, which it finds by the previous
+// undrained, even across restarts. A process that takes a new pod id copies the drain from its previous row, which it finds by the previous
 // pod id because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the
 // new row. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`

@@ -132,8 +132,8 @@ func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx co
 const operatorEventSQL = `
 insert into trapeze.job_events (event_no, pod, event, actor, message, fields)
 select 1, $1::uuid, e.name, $3, $4, $5::text::json
-from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'queue_state.paused', 'queue_state.unpaused',
-	'queue_state.frozen', 'queue_state.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed',
+from unnest(array['lane.changed', 'lane.drained', 'lane.undrained', 'pod.drained', 'pod.undrained', 'queue_state.paused', 'queue_state.resumed',
+	'queue_state.frozen', 'queue_state.unfrozen', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed',
 	'limit.changed']) as e(name)
 where e.name = $2`
 

@@ -22,7 +22,7 @@ const (
 
 // Pause pauses the queue if closed is set, and resumes it otherwise. It reports whether the state changed. A frozen queue stays frozen.
 func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
-	action, event := "queue_state.unpause", "queue_state.unpaused"
+	action, event := "queue_state.resume", "queue_state.resumed"
 	if closed {
 		action, event = "queue_state.pause", "queue_state.paused"
 	}
@@ -32,7 +32,7 @@ func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool
 // Freeze freezes the queue for maintenance if closed is set, and thaws it otherwise. It reports whether the state changed. A paused queue
 // stays paused.
 func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
-	action, event := "queue_state.thaw", "queue_state.thawed"
+	action, event := "queue_state.unfreeze", "queue_state.unfrozen"
 	if closed {
 		action, event = "queue_state.freeze", "queue_state.frozen"
 	}
@@ -113,7 +113,7 @@ const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
 // DrainLane closes a lane if drained is set, and reopens it otherwise. It reports whether the lane's state changed. It returns
 // [job.ErrUnknownLane] if the lane does not exist.
 func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, actor string) (changed bool, err error) {
-	action, event := "lane.resume", "lane.resumed"
+	action, event := "lane.undrain", "lane.undrained"
 	if drained {
 		action, event = "lane.drain", "lane.drained"
 	}
@@ -153,7 +153,7 @@ where p.name = $1 or p.id::text = $1 order by p.id for update`
 // DrainPod drains or resumes all pods with the given name, or the pod with the given id. It reports whether any pod's state changed,
 // and returns the ids of the open pods. It returns [job.ErrUnknownPod] if there is no such pod.
 func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, podIDs []string, err error) {
-	action, event := "pod.resume", "pod.resumed"
+	action, event := "pod.undrain", "pod.undrained"
 	if drained {
 		action, event = "pod.drain", "pod.drained"
 	}

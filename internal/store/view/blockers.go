@@ -170,10 +170,10 @@ func (j standing) shared() (list []job.Blocker) {
 		}
 	}
 	lane := strconv.Quote(j.Lane)
-	add(j.Paused, job.BlockerPaused, "the queue is paused: no job starts", "trapeze unpause")
-	add(j.Frozen, job.BlockerFrozen, "the queue is frozen for maintenance", "trapeze thaw")
+	add(j.Paused, job.BlockerPaused, "the queue is paused: no job starts", "trapeze resume")
+	add(j.Frozen, job.BlockerFrozen, "the queue is frozen for maintenance", "trapeze unfreeze")
 	add(!j.Enabled, job.BlockerDisabled, "its lane "+lane+" is disabled", "trapeze lane set "+text.ShellWord(j.Lane)+" enabled=true")
-	add(j.Drained, job.BlockerDrained, "its lane "+lane+" is drained", "trapeze resume "+text.ShellWord(j.Lane))
+	add(j.Drained, job.BlockerDrained, "its lane "+lane+" is drained", "trapeze undrain "+text.ShellWord(j.Lane))
 	add(j.NextEngine != "", job.BlockerMoving, "its lane "+lane+" is moving to the engine "+j.NextEngine, "trapeze lane set "+text.ShellWord(j.Lane)+" --engine "+text.ShellWord(j.NextEngine))
 	add(j.Slots != nil && *j.Slots == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+text.ShellWord(j.Lane)+" slots=4")
 	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots per pod", "trapeze lane set "+text.ShellWord(j.Lane)+" slots_per_pod=2")

@@ -284,14 +284,14 @@ func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, rea
 		}
 	}
 	if queue != nil {
-		want(queue.Paused, "queue_state", "queue_state.pause", "queue_state.unpause", &queue.Pause)
-		want(queue.Frozen, "queue_state", "queue_state.freeze", "queue_state.thaw", &queue.Freeze)
+		want(queue.Paused, "queue_state", "queue_state.pause", "queue_state.resume", &queue.Pause)
+		want(queue.Frozen, "queue_state", "queue_state.freeze", "queue_state.unfreeze", &queue.Freeze)
 	}
 	for i := range lanes {
-		want(lanes[i].Drained, "lane "+lanes[i].Name, "lane.drain", "lane.resume", &lanes[i].Drain)
+		want(lanes[i].Drained, "lane "+lanes[i].Name, "lane.drain", "lane.undrain", &lanes[i].Drain)
 	}
 	for i := range pods {
-		want(pods[i].Drained, "pod "+pods[i].Name, "pod.drain", "pod.resume", &pods[i].Drain)
+		want(pods[i].Drained, "pod "+pods[i].Name, "pod.drain", "pod.undrain", &pods[i].Drain)
 	}
 	if len(targets) == 0 {
 		return nil
