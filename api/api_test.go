@@ -126,7 +126,7 @@ func TestEndingAJob(t *testing.T) {
 	a = h.send("POST", "/jobs/"+waiting+"/cancel", "")
 	is.Equal(a.status, http.StatusOK) // cancelling again returns the final state
 	is.Equal(a.body["state"], "cancelled")
-	a = h.send("POST", "/admin/workers/jobs/"+waiting+"/stop", "")
+	a = h.send("POST", "/admin/workers/jobs/"+waiting+"/force-cancel", "")
 	is.Equal(a.status, http.StatusConflict) // stopping a finished job is an error
 	is.Equal(a.body["code"], "already_terminal")
 
@@ -137,7 +137,7 @@ func TestEndingAJob(t *testing.T) {
 
 	stopped := h.submit(`{"kind":"wait"}`)
 	h.until(stopped, job.Running)
-	a = h.send("POST", "/admin/workers/jobs/"+stopped+"/stop", "")
+	a = h.send("POST", "/admin/workers/jobs/"+stopped+"/force-cancel", "")
 	is.Equal(a.status, http.StatusOK)
 	is.Equal(a.body["state"], "cancelled") // without waiting for the handler
 }

@@ -49,13 +49,13 @@ func TestApprovalOfRejectedJobsRetry(t *testing.T) {
 	id := h.send("POST", "/jobs", `{"kind":"hold","args":{"n":1}}`, ana...).body["id"].(string)
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
 	h.untilAs(id, job.Running, ana...)
-	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
+	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/force-cancel", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, ana...).body["state"], "awaiting_approval")
 	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", root...).status, http.StatusOK)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "awaiting_approval") // these arguments were rejected, so the retry needs approval
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
 	h.untilAs(id, job.Running, ana...)
-	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
+	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/force-cancel", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // these arguments have already been approved
 }
 
@@ -68,16 +68,16 @@ func TestApprovedChainsNextStepArguments(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
 	h.untilAs(id, job.Succeeded, ana...)
 	step := h.send("GET", "/jobs?pipeline="+id+"&kind=hold", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
-	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/force-cancel", "", root...).status < 300)
 	for _, path := range []string{"/jobs/" + step, "/pipelines/" + id} {
 		a := h.send("POST", path+"/retry", `{"args":{"n":2}}`, ana...)
 		is.Equal(a.status, http.StatusForbidden) // the new arguments were never approved
 		is.Equal(a.body["code"], "forbidden")
 	}
 	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ana...).status, http.StatusAccepted) // the original arguments were approved
-	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/force-cancel", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // an approver may change the arguments
-	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/force-cancel", "", root...).status < 300)
 	for _, table := range []string{"done", "jobs"} { // simulates retention removing the first job before the failed step
 		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `delete from trapeze.`+table+` where id = $1::text::bigint`, id)
 		is.NoErr(err)
@@ -87,6 +87,6 @@ func TestApprovedChainsNextStepArguments(t *testing.T) {
 	free := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"wait"}]}`, ana...).body["id"].(string)
 	h.untilAs(free, job.Succeeded, ana...)
 	last := h.send("GET", "/jobs?pipeline="+free+"&kind=wait", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
-	is.True(h.send("POST", "/admin/workers/jobs/"+last+"/stop", "", root...).status < 300)
+	is.True(h.send("POST", "/admin/workers/jobs/"+last+"/force-cancel", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // if nothing was approved, the submitter may change the arguments
 }

@@ -22,7 +22,7 @@ var jobCommandRoutes = []Route{
 		query: []string{"epoch"}, out: of[jobState](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
 		query: []string{"epoch"}, out: of[jobState](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
-	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/force-cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
 		Summary: "End a job at once, without waiting for its handler", out: of[jobState](), do: onJob(adminStop)},
 	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath,
 		Summary: "Cancel a job that is not running, or delete a finished job, or a pipeline by the id of its first job",

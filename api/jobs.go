@@ -200,7 +200,7 @@ var pipelineRoutes = []Route{
 		query: []string{"status", "name", "since", "limit", "cursor"}, out: page("pipelines", of[job.Pipeline]()), do: listPipelines},
 	{Method: http.MethodGet, Path: "/pipelines/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a pipeline with its jobs and their fan-outs",
 		query: []string{"branches"}, do: onJob(showPipeline)},
-	{Method: http.MethodPost, Path: "/pipelines/:id/abort", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all unfinished jobs of a pipeline",
+	{Method: http.MethodPost, Path: "/pipelines/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all unfinished jobs of a pipeline",
 		do: onJob(cancelPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a pipeline from the step that failed",
 		in: again{}, optional: true, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
@@ -274,7 +274,7 @@ func showPipeline(c *call, id int64) (any, error) {
 
 func cancelPipeline(c *call, id int64) (any, error) {
 	ids, err := c.r.Admin().CancelPipeline(c.ctx(), id, c.caller.Name)
-	return map[string]any{"pipeline": idText(id), "aborted": idTexts(ids)}, err
+	return map[string]any{"pipeline": idText(id), "cancelled": idTexts(ids)}, err
 }
 
 func retryPipeline(c *call, id int64) (any, error) {

@@ -110,7 +110,7 @@ func expected(route api.Route, role access.Role, own bool) int {
 	}
 	toJob := strings.HasPrefix(route.Path, "/admin/workers/jobs")
 	right := access.JobsRead
-	for ending, other := range map[string]access.Permission{"/cancel": access.JobsCancel, "/stop": access.JobsCancel, "/retry": access.JobsRetry} {
+	for ending, other := range map[string]access.Permission{"/cancel": access.JobsCancel, "/force-cancel": access.JobsCancel, "/retry": access.JobsRetry} {
 		if strings.HasSuffix(route.Path, ending) {
 			right = other
 		}

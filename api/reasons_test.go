@@ -67,7 +67,7 @@ func TestDashboardReasonErrorFilters(t *testing.T) {
 	_, err := p.Admin().ForceCancel(t.Context(), cancelled, "me")
 	is.NoErr(err)
 	for query, want := range map[string][]string{
-		"reason=stopped": {formatID(cancelled)}, "error_class=error": {formatID(failed)}, "error_class=panic": nil, "error_code=quota": nil,
+		"reason=force_cancelled": {formatID(cancelled)}, "error_class=error": {formatID(failed)}, "error_class=panic": nil, "error_code=quota": nil,
 	} {
 		response, page := p.get(p.url + "jobs?" + query)
 		is.Equal(response.StatusCode, http.StatusOK)

@@ -99,12 +99,12 @@ func TestPipelineAbortAndRetryHTTP(t *testing.T) {
 	is.Equal(h.send("GET", "/pipelines/"+id+"?branches=x", "").status, http.StatusBadRequest)
 
 	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "").body["code"], "not_failed")
-	is.Equal(h.send("POST", "/pipelines/"+id+"/abort", "").body["aborted"], []any{id})
+	is.Equal(h.send("POST", "/pipelines/"+id+"/cancel", "").body["cancelled"], []any{id})
 	h.until(id, job.Cancelled)
-	is.Equal(h.send("POST", "/pipelines/"+id+"/abort", "").body["code"], "already_terminal")
+	is.Equal(h.send("POST", "/pipelines/"+id+"/cancel", "").body["code"], "already_terminal")
 	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "").body["retried"], []any{id})
 	h.until(id, job.Running)
-	for _, route := range [][2]string{{"GET", ""}, {"POST", "/abort"}, {"POST", "/retry"}} {
+	for _, route := range [][2]string{{"GET", ""}, {"POST", "/cancel"}, {"POST", "/retry"}} {
 		is.Equal(h.send(route[0], "/pipelines/999999"+route[1], "").status, http.StatusNotFound)
 	}
 }

@@ -37,7 +37,7 @@ func TestTreeOfManyBranches(t *testing.T) {
 	pgtest.Wait(t, "all have fanned out", func() bool {
 		return len(h.send("GET", "/jobs?kind=wider&state=waiting&limit=100&pipeline="+id, "").body["jobs"].([]any)) == 35
 	})
-	is.True(h.send("POST", "/pipelines/"+id+"/abort", "").status < 300) // cancelled children are shown too
+	is.True(h.send("POST", "/pipelines/"+id+"/cancel", "").status < 300) // cancelled children are shown too
 	h.until(id, job.Cancelled)
 	var count func(jobs []any) int
 	count = func(jobs []any) (n int) {

@@ -42,7 +42,7 @@ func TestJobEndingCommands(t *testing.T) {
 	is.True(strings.Contains(none.err, "no pod is running the job"))
 
 	deaf := running("demo.sleep", "--args", `{"ms":3000,"ignore_ctx":true}`)
-	is.Equal(strings.TrimSpace(db.ok("stop", deaf)), "job "+deaf+" is cancelled")
+	is.Equal(strings.TrimSpace(db.ok("force-cancel", deaf)), "job "+deaf+" is cancelled")
 	is.Equal(db.job(deaf).State, job.Cancelled) // without waiting for the handler
 
 	waiting := db.enqueue("demo.noop", "--delay", "1h")

@@ -107,7 +107,7 @@ func nices(f *steered) {
 	f.is.Equal(nice(runs, "5"), "Conflict: not_queued")
 	f.is.Equal(nice(ids[1], "101"), "Unprocessable Entity: invalid_request")
 	f.is.Equal(nice(ids[1], "-101"), "Unprocessable Entity: invalid_request")
-	f.does("ops", "POST", "/admin/workers/jobs/"+runs+"/stop", "")
+	f.does("ops", "POST", "/admin/workers/jobs/"+runs+"/force-cancel", "")
 	f.until(ids[0], job.Succeeded)
 	f.is.Equal(f.first("niced"), []string{runs, ids[2], ids[1], ids[0]})
 }

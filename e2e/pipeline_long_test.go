@@ -88,7 +88,7 @@ func TestPipelineCommands(t *testing.T) {
 	is.True(strings.Contains(drawn, "████████████████████████ 20 of 20 children · 20 succeeded"))
 	is.Equal(strings.Count(drawn, "✓ totals"), 2) // once as the join and once as the planned step of the chain
 	is.Equal(db.run("pipeline", "retry", text).code, 1)
-	is.Equal(db.run("abort", text).code, 1) // the pipeline has already finished
+	is.Equal(db.run("cancel-pipeline", text).code, 1) // the pipeline has already finished
 
 	made, err = r.Enqueue(t.Context(), runner.Chain(of("waits"), of("totals")))
 	is.NoErr(err)
@@ -99,9 +99,9 @@ func TestPipelineCommands(t *testing.T) {
 	is.NoErr(pool.QueryRow(t.Context(), `select token from trapeze.deferrals where id = $1`, made.ID).Scan(&token))
 	is.Equal(strings.TrimSpace(db.ok("complete", text, "--token", token, "--part", "a", "--result", `{"rows":12}`)), "job "+text+" is waiting 1/2 (50%)")
 	is.Equal(db.run("complete", text, "--token", "guess").code, 1)
-	var aborted struct{ Aborted []string }
-	is.NoErr(json.Unmarshal([]byte(db.ok("abort", text, "--json")), &aborted))
-	is.Equal(aborted.Aborted, []string{text})
+	var did struct{ Cancelled []string }
+	is.NoErr(json.Unmarshal([]byte(db.ok("cancel-pipeline", text, "--json")), &did))
+	is.Equal(did.Cancelled, []string{text})
 	is.True(strings.HasPrefix(db.ok("pipeline", text), "pipeline "+text+"  cancelled"))
-	is.Equal(db.run("abort", "99999999").code, 1) // no such pipeline
+	is.Equal(db.run("cancel-pipeline", "99999999").code, 1) // no such pipeline
 }

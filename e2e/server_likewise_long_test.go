@@ -137,14 +137,14 @@ func TestPipelineCommandsThroughServer(t *testing.T) {
 	p.reads("pipeline", a)
 	p.reads("pipeline", a, "--json")
 	is.Equal(bothWays(t, p.db, p.server, "pipeline", "999999").code, 1)
-	is.Equal(p.does(a, b, "abort", "IT").code, 1) // the pipeline has already finished
+	is.Equal(p.does(a, b, "cancel-pipeline", "IT").code, 1) // the pipeline has already finished
 	far, near := through(t, p.server, "pipeline", "retry", a), p.db.run("pipeline", "retry", b)
 	is.Equal([]int{far.code, near.code}, []int{0, 0})
 	is.Equal(len(strings.Fields(far.out)), len(strings.Fields(near.out)))
 
 	p.db.ok("freeze")
 	a, b = made("demo.noop", "demo.echo"), made("demo.noop", "demo.echo")
-	is.Equal(p.does(a, b, "abort", "IT").code, 0)
+	is.Equal(p.does(a, b, "cancel-pipeline", "IT").code, 0)
 	status(a, "cancelled")
 	status(b, "cancelled")
 }

@@ -66,7 +66,7 @@ func TestEndJobsThroughServer(t *testing.T) {
 	killed := through(t, pod.HTTP, "kill", waiting)
 	is.Equal(killed, result{out: "job " + waiting + " is cancelled\n"})
 	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1) // the job has already ended
-	is.Equal(bothWays(t, db, pod.HTTP, "stop", waiting).code, 1)
+	is.Equal(bothWays(t, db, pod.HTTP, "force-cancel", waiting).code, 1)
 	is.Equal(bothWays(t, db, pod.HTTP, "job", "999999").code, 1) // the job does not exist
 	is.Equal(bothWays(t, db, pod.HTTP, "kill", "999999").code, 1)
 	is.Equal(bothWays(t, db, pod.HTTP, "jobs", "--state", "happy").code, 2)
@@ -74,7 +74,7 @@ func TestEndJobsThroughServer(t *testing.T) {
 	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--priority", "101").code, 2)
 	deaf := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	db.inState(deaf, job.Running)
-	is.Equal(decoded[map[string]string](t, through(t, pod.HTTP, "stop", deaf, "--json").out)["state"], "cancelled")
+	is.Equal(decoded[map[string]string](t, through(t, pod.HTTP, "force-cancel", deaf, "--json").out)["state"], "cancelled")
 }
 
 func TestPasswordInServerAddress(t *testing.T) {

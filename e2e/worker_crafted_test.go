@@ -205,7 +205,7 @@ func TestForbiddenRemoteWorkerReports(t *testing.T) {
 
 	id = db.enqueue("demo.echo")
 	a = w.takes()
-	db.ok("stop", id)
+	db.ok("force-cancel", id)
 	_, err = w.reports(a, `"late"`)
 	is.True(refusedAs(err, grpc.CodeFailedPrecondition, "stale_fence"))
 	is.Equal(db.job(id).State, job.Cancelled)

@@ -69,12 +69,12 @@ var (
 
 // Causes with which a handler's context is cancelled. [context.Cause] returns one of these, [ErrLeaseLost] or [ErrGone].
 var (
-	ErrCancelled = errors.New("cancelled by an operator")
-	ErrStopped   = errors.New("stopped by an operator")
-	ErrTimeout   = errors.New("the kind's timeout has expired")
-	ErrInactive  = errors.New("the handler gave no sign of life for too long")
-	ErrDeadline  = errors.New("the job exceeded its maximum age")
-	ErrShutdown  = errors.New("the pod is shutting down")
+	ErrCancelled      = errors.New("cancelled by an operator")
+	ErrForceCancelled = errors.New("force-cancelled by an operator")
+	ErrTimeout        = errors.New("the kind's timeout has expired")
+	ErrInactive       = errors.New("the handler gave no sign of life for too long")
+	ErrDeadline       = errors.New("the job exceeded its maximum age")
+	ErrShutdown       = errors.New("the pod is shutting down")
 )
 
 type goneError struct{}

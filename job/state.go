@@ -81,19 +81,19 @@ const (
 	ReasonTimeout           Reason = "timeout"
 	ReasonInactive          Reason = "inactive" // its handler gave no sign of life for too long
 	ReasonDeadline          Reason = "deadline" // it did not finish within the maximum age
-	ReasonStopped           Reason = "stopped"
+	ReasonForceCancelled    Reason = "force_cancelled"
 	ReasonCancelled         Reason = "cancelled"
 	ReasonInvalidArgs       Reason = "invalid_args"
 	ReasonResultTooLarge    Reason = "result_too_large"
-	ReasonUnstorable        Reason = "unstorable"      // the handler's result could not be stored
-	ReasonChildrenFailed    Reason = "children_failed" // some branches of its fan-out failed (the job succeeded) or too many did (the job failed)
-	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
-	ReasonExpired           Reason = "expired"         // it was not approved in time, or did not start by its time limit
-	ReasonScheduled         Reason = "scheduled"       // pending: waiting for its scheduled time
-	ReasonRetry             Reason = "retry"           // pending: waiting for its next attempt
-	ReasonSnooze            Reason = "snooze"          // pending: waiting until the time that its handler requested
-	ReasonSubject           Reason = "subject"         // pending: waiting for its subject to become free
-	ReasonKey               Reason = "key"             // pending: waiting for a place of its key
+	ReasonUnstorable        Reason = "unstorable"         // the handler's result could not be stored
+	ReasonChildrenFailed    Reason = "children_failed"    // some branches of its fan-out failed (the job succeeded) or too many did (the job failed)
+	ReasonPipelineCancelled Reason = "pipeline_cancelled" // its pipeline was cancelled
+	ReasonExpired           Reason = "expired"            // it was not approved in time, or did not start by its time limit
+	ReasonScheduled         Reason = "scheduled"          // pending: waiting for its scheduled time
+	ReasonRetry             Reason = "retry"              // pending: waiting for its next attempt
+	ReasonSnooze            Reason = "snooze"             // pending: waiting until the time that its handler requested
+	ReasonSubject           Reason = "subject"            // pending: waiting for its subject to become free
+	ReasonKey               Reason = "key"                // pending: waiting for a place of its key
 	ReasonCancelRequested   Reason = "cancel_requested"
 	ReasonApproval          Reason = "approval"
 	ReasonChildren          Reason = "children"
@@ -101,8 +101,8 @@ const (
 
 var reasons = map[Reason][]State{
 	ReasonOK: {Succeeded}, ReasonError: {Failed}, ReasonAttemptsExhausted: {Failed}, ReasonCrashed: {Failed}, ReasonTimeout: {Failed},
-	ReasonInactive: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
-	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonAborted: {Cancelled},
+	ReasonInactive: {Failed}, ReasonDeadline: {Failed}, ReasonForceCancelled: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
+	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonPipelineCancelled: {Cancelled},
 	ReasonExpired: {Cancelled, Failed}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending}, ReasonSubject: {Pending}, ReasonKey: {Pending},
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
 }

@@ -95,12 +95,12 @@ var (
 
 // Cancellation causes for a handler's context; see [context.Cause].
 var (
-	ErrCancelled = job.ErrCancelled
-	ErrStopped   = job.ErrStopped
-	ErrTimeout   = job.ErrTimeout
-	ErrInactive  = job.ErrInactive
-	ErrDeadline  = job.ErrDeadline
-	ErrShutdown  = job.ErrShutdown
+	ErrCancelled      = job.ErrCancelled
+	ErrForceCancelled = job.ErrForceCancelled
+	ErrTimeout        = job.ErrTimeout
+	ErrInactive       = job.ErrInactive
+	ErrDeadline       = job.ErrDeadline
+	ErrShutdown       = job.ErrShutdown
 )
 
 // Permanent marks err as final: the job is not retried, even if it has attempts left. Permanent(nil) returns nil.
@@ -111,7 +111,9 @@ func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 
 // IsCancelled reports whether an operator cancelled or stopped the job. err can be any error or the cancellation cause of a handler's
 // context.
-func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
+func IsCancelled(err error) bool {
+	return errors.Is(err, ErrCancelled) || errors.Is(err, ErrForceCancelled)
+}
 
 // Retryable requests another attempt. [Retry] and [MaxAttempts] limit it. If neither is set, an attempt that fails with this error is
 // repeated until the tenth attempt, or until Options.MaxAttempts if that is higher. Other errors keep to Options.MaxAttempts.

@@ -26,7 +26,7 @@ func TestCancelOfWaitingJob(t *testing.T) {
 			id := enqueue(t, r, rawArgs("a"), options...)
 			end, want := r.Admin().Cancel, job.ReasonCancelled
 			if stop {
-				end, want = r.Admin().ForceCancel, job.ReasonStopped
+				end, want = r.Admin().ForceCancel, job.ReasonForceCancelled
 			}
 			c, err := end(t.Context(), id, "ada")
 			is.NoErr(err)
@@ -82,7 +82,7 @@ func TestCancelOfRunningJob(t *testing.T) {
 					inState(t, a, id, job.Running)
 					end, cause, reason := r.Admin().Cancel, job.ErrCancelled, job.ReasonCancelled
 					if stop {
-						end, cause, reason = r.Admin().ForceCancel, job.ErrStopped, job.ReasonStopped
+						end, cause, reason = r.Admin().ForceCancel, job.ErrForceCancelled, job.ReasonForceCancelled
 					}
 					c, err := end(t.Context(), id, "")
 					is.NoErr(err)

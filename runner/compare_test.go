@@ -46,7 +46,7 @@ func TestRunningHandlerClaimMissing(t *testing.T) {
 	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
-// When an operator stops a job, the handler's context is cancelled with ErrStopped, even if the pod compares its handlers with the table
+// When an operator stops a job, the handler's context is cancelled with ErrForceCancelled, even if the pod compares its handlers with the table
 // immediately afterwards.
 func TestStopCauseAfterOperatorStop(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestStopCauseAfterOperatorStop(t *testing.T) {
 		id := enqueueStarted(t, r, rawArgs("k"))
 		_, err := operator.Admin().ForceCancel(t.Context(), id, "ann")
 		is.NoErr(err)
-		is.True(errors.Is(soonest(t, causes), job.ErrStopped))
+		is.True(errors.Is(soonest(t, causes), job.ErrForceCancelled))
 	}
 }
 

@@ -39,7 +39,7 @@
 // fails the attempt.
 //
 // The handler's context is cancelled with a cause:
-//   - [job.ErrCancelled] or [job.ErrStopped]: an operator ended the job
+//   - [job.ErrCancelled] or [job.ErrForceCancelled]: an operator ended the job
 //   - [job.ErrTimeout]: the run exceeded its timeout
 //   - [job.ErrInactive]: the handler gave no sign of life
 //   - [job.ErrDeadline]: the job is too old

@@ -28,7 +28,7 @@ type FailureOption struct {
 // A job's option overrides its kind's option. To compensate for earlier steps of a pipeline, see [Outcome.OnFailure].
 func OnFailure(args job.Args) FailureOption { return FailureOption{args, job.OnFailure} }
 
-// OnFailureOrCancel is like [OnFailure], but also applies when the job is cancelled or stopped, or when its approval expires.
+// OnFailureOrCancel is like [OnFailure], but also applies when the job is cancelled, also by force, or when its approval expires.
 func OnFailureOrCancel(args job.Args) FailureOption {
 	return FailureOption{args, job.OnFailureOrCancel}
 }

@@ -252,7 +252,7 @@ func TestAFanOutIsUndone(t *testing.T) {
 	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
 }
 
-// An abort undoes a branch's completed steps, even if the branch is still running. The join does not run.
+// A cancelled pipeline undoes a branch's completed steps, even if the branch is still running. The join does not run.
 func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -274,7 +274,7 @@ func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(waitPipeline(t, pool, id), "cancelled")
 	quiet(t, pool)
-	done := strings.Fields(strings.NewReplacer(" cancelled)", ")", " aborted)", ")").Replace(n.String()))
+	done := strings.Fields(strings.NewReplacer(" cancelled)", ")", " pipeline_cancelled)", ")").Replace(n.String()))
 	slices.Sort(done)
 	is.Equal(done, []string{"charge", "label", `undo"charge"(fan)`, `undo"fan"(fan)`, `undo"label"(stays)`})
 	checkHistory(t, pool, r)

@@ -51,7 +51,7 @@ func (a Admin) ForceCancel(ctx context.Context, id int64, actor string, only ...
 func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor string) (CancelResult, error) {
 	why := job.ReasonCancelled
 	if stop {
-		why = job.ReasonStopped
+		why = job.ReasonForceCancelled
 	}
 	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.CancelRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)

@@ -125,7 +125,7 @@ func TestBulkCancelRetryByFilter(t *testing.T) {
 	}
 }
 
-// An aborted pipeline can be retried with a filter that selects its parents, its children, or both.
+// A cancelled pipeline can be retried with a filter that selects its parents, its children, or both.
 func TestRetryFilterParentsAndChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -160,7 +160,7 @@ func TestRetryFilterParentsAndChildren(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)
-	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // one audit entry in total, not one per job
+	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.cancel by ann"}) // one audit entry in total, not one per job
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
 	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")

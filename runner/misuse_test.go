@@ -228,7 +228,7 @@ func TestPermanentAndCancelledErrorChecks(t *testing.T) {
 	is.True(runner.IsPermanent(fmt.Errorf("of it: %w", runner.Permanent(err))))
 	is.True(!runner.IsPermanent(err))
 	is.True(!runner.IsPermanent(runner.Retryable(runner.Permanent(err)))) // the outermost wrapper decides
-	is.True(runner.IsCancelled(fmt.Errorf("of it: %w", runner.ErrStopped)))
+	is.True(runner.IsCancelled(fmt.Errorf("of it: %w", runner.ErrForceCancelled)))
 	is.True(runner.IsCancelled(runner.ErrCancelled))
 	is.True(!runner.IsCancelled(runner.ErrTimeout) && !runner.IsCancelled(nil))
 }

@@ -27,21 +27,21 @@ func (a Admin) CancelPipeline(ctx context.Context, id int64, actor string) ([]in
 		return nil, a.pod.DBError(err)
 	}
 	if p.Status.Over() {
-		return nil, fmt.Errorf("abort pipeline %d, status %s: %w", id, p.Status, job.ErrAlreadyTerminal)
+		return nil, fmt.Errorf("cancel pipeline %d, status %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
-	var aborted []int64
-	d := &admin.AuditEntry{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
-	more, err := a.pod.CancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
+	var cancelled []int64
+	d := &admin.AuditEntry{Actor: actor, Action: "pipeline.cancel", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
+	more, err := a.pod.CancelOpen(ctx, job.ReasonPipelineCancelled, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
 		return admin.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
-	}, func(id int64) { aborted = append(aborted, id) })
+	}, func(id int64) { cancelled = append(cancelled, id) })
 	if err != nil {
-		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.pod.CommandError(err))
+		return cancelled, fmt.Errorf("cancel pipeline %d: %w", id, a.pod.CommandError(err))
 	}
 	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
-		a.pod.Log.WarnContext(ctx, "fan-outs of an aborted pipeline not settled yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "fan-outs of a cancelled pipeline not settled yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
 	}
-	slices.Sort(aborted)
-	return slices.Compact(aborted), nil
+	slices.Sort(cancelled)
+	return slices.Compact(cancelled), nil
 }
 
 // RetryPipeline retries a failed or cancelled pipeline, starting a new epoch of the failed step. If args is not nil, it replaces that job's

@@ -67,7 +67,7 @@ func TestPipelinePlannedSteps(t *testing.T) {
 	is.True(errors.Is(err, job.ErrNotFound))
 }
 
-// An abort cancels only unfinished jobs and returns their ids.
+// Cancelling a pipeline cancels only unfinished jobs and returns their ids.
 func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -87,7 +87,7 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 			if errors.Is(context.Cause(ctx), job.ErrCancelled) {
 				told.Add(1)
 			}
-			return runner.Then(rawArgs("join")), nil // the aborted pipeline does not continue
+			return runner.Then(rawArgs("join")), nil // the cancelled pipeline does not continue
 		},
 		"join": succeed,
 		"only": succeed,
@@ -106,7 +106,7 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	is.Equal(told.Load(), int64(3))
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 6)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
-	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'aborted'`), 3)
+	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'pipeline_cancelled'`), 3)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
 	_, err = operator.Admin().CancelPipeline(t.Context(), id, "me")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))

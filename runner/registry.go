@@ -92,7 +92,7 @@ func ContinueWithoutDatabase() HandleOption {
 
 // InactivityTimeout cancels a run's context with [job.ErrInactive] if its handler gives no sign of life for d. Signs of life are progress
 // ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects handlers that hang in a live process. The run
-// counts as a failed attempt with the reason stale. 0 turns the check off, regardless of the lane. Default: the lane's setting
+// counts as a failed attempt with the reason inactive. 0 turns the check off, regardless of the lane. Default: the lane's setting
 // (lanes.inactivity_timeout_s, which also applies to running jobs), or else Options.InactivityTimeout.
 func InactivityTimeout(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {

@@ -45,7 +45,7 @@ func TestCommandOriginInAuditLog(t *testing.T) {
 	stopped := enqueueStarted(t, r, rawArgs("waits"))
 	_, err = r.Admin().ForceCancel(ctx, stopped, "")
 	is.NoErr(err)
-	is.Equal(auditEntries(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", stopped)), []string{"job.force_cancel by operator"})
 	asks := enqueue(t, r, rawArgs("waits"), runner.NeedsApproval())
 	is.NoErr(r.Admin().Approve(ctx, asks, "bob"))
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})

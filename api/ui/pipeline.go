@@ -34,7 +34,7 @@ func showPipeline(rd *reader, p *page, r *http.Request) error {
 	show := pipelinePage{tree: t, Drawing: draw(t, p.Now), Gantt: ganttOf(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
 	if t.Status == job.PipelineRunning && p.CanFor(access.JobsCancel, owner) {
-		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/abort", "Abort",
+		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/cancel", "Cancel pipeline",
 			"Every job of pipeline " + number + " that has not finished is cancelled, and no further step starts.", true})
 	}
 	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.CanFor(access.JobsRetry, owner) {

@@ -125,10 +125,10 @@ NO_COLOR=1 disables colors.`,
 	root.AddCommand(
 		cli.ServeCommand(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newFailuresCommand(), newKindsCommand(), newEventsCommand(), newPsCommand(),
-		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
+		newPipelinesCommand(), newPipelineCommand(), newCancelPipelineCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newLimitCommand(), newDrainCommand(), newUndrainCommand(), newFreezeCommand(), newUnfreezeCommand(),
 		newPauseCommand(), newResumeCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
-		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newStatsCommand(),
+		newCancelCommand(), newForceCancelCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newStatsCommand(),
 		cli.DoctorCommand(), newPingCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
 	completeWords(root)
@@ -148,7 +148,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "kinds", "pods", "stats", "events", "doctor", "ping", "audit", "export"}},
-	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "undrain", "pause",
+	{"act", "Operate:", []string{"cancel", "force-cancel", "cancel-pipeline", "retry", "nice", "approve", "complete", "drain", "undrain", "pause",
 		"resume", "freeze", "unfreeze", "lane", "limit", "cron", "retention", "erase"}},
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},
 }

@@ -312,25 +312,25 @@ has finished. Status partial: the last step succeeded, but a child of a fan-out 
 	return c
 }
 
-func newAbortCommand() *cobra.Command {
+func newCancelPipelineCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "abort PIPELINE",
+		Use:   "cancel-pipeline PIPELINE",
 		Short: "Cancel all unfinished jobs of a pipeline",
 		Long: `Cancel every unfinished job of a pipeline, given the id of its first job, and start no next step. Waiting jobs end at once. Running
 jobs end as cancelled when their handlers return.
 
 Exit code 1 when the pipeline does not exist, or when all its jobs have finished.`,
-		Example: "  trapeze abort 4711",
+		Example: "  trapeze cancel-pipeline 4711",
 		Args:    cobra.ExactArgs(1),
 		RunE: onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
 			did, err := cli.Post[struct {
-				Aborted []string `json:"aborted"`
-			}](c.Context(), at, cli.Path("/pipelines/:id/abort", id), nil)
+				Cancelled []string `json:"cancelled"`
+			}](c.Context(), at, cli.Path("/pipelines/:id/cancel", id), nil)
 			if err != nil {
 				return err
 			}
-			return cli.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
-				"pipeline %d aborted: %s", id, text.Count(len(did.Aborted), "job", "jobs"))
+			return cli.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "cancelled": did.Cancelled},
+				"pipeline %d cancelled: %s", id, text.Count(len(did.Cancelled), "job", "jobs"))
 		}),
 	}
 }

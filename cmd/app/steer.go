@@ -26,7 +26,7 @@ func newCancelCommand() *cobra.Command {
 		Aliases: []string{"kill"},
 		Short:   "Cancel a job, or all that match a filter",
 		Long: `Cancel a job. A waiting job ends at once. A running handler's context is cancelled, on any pod, and the job ends as cancelled
-when the handler returns, regardless of the result. If the handler ignores its context, use trapeze stop.
+when the handler returns, regardless of the result. If the handler ignores its context, use trapeze force-cancel.
 
 A filter instead of an id cancels all unfinished jobs that match, at most 10,000 at a time. To see the matching jobs first, use
 --dry-run. At a terminal, the command asks before it cancels more than 100 jobs; --yes skips the question.
@@ -46,15 +46,15 @@ Exit code 1 when the job does not exist or has finished.`,
 	return c
 }
 
-func newStopCommand() *cobra.Command {
+func newForceCancelCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "stop ID",
+		Use:   "force-cancel ID",
 		Short: "End a job at once, without waiting for its handler",
 		Long: `End a job at once. The handler's context is cancelled, and its result and further writes with its lease are rejected.
 
 Exit code 1 when the job does not exist or has finished.`,
 		Args: cobra.ExactArgs(1),
-		RunE: onOne(endJob("/admin/workers/jobs/:id/stop", new(int))),
+		RunE: onOne(endJob("/admin/workers/jobs/:id/force-cancel", new(int))),
 	}
 }
 

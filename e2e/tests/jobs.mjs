@@ -28,7 +28,7 @@ scene("a handler that ignores its context is stopped at once", async ({ page, po
   await state(page, "running");
   await press(page, "Cancel");
   await state(page, "being cancelled");
-  await press(page, "Stop now");
+  await press(page, "Force cancel");
   await state(page, "cancelled");
 });
 
@@ -65,7 +65,7 @@ scene("a job that does not run shows the reason, and links to the job that block
   await why.getByRole("link", { name: `#${first}` }).click();
   await state(page, "running");
   assert.equal(await page.locator(".waits").count(), 0, "what runs waits for nothing");
-  await pod.api("POST", `/admin/workers/jobs/${first}/stop`);
+  await pod.api("POST", `/admin/workers/jobs/${first}/force-cancel`);
   await pod.reaches(second, "succeeded");
 
   await pod.api("PUT", "/admin/workers/lanes/closed", {});

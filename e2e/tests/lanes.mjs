@@ -49,7 +49,7 @@ scene("a lane's slots are changed, and the new number takes effect", async ({ pa
   await says(page, `Lane ${name}: saved`);
   await page.locator(`#lane-${name} [data-l=Slots]`, { hasText: "2" }).waitFor();
   await until("both run", async () => (await running()) === 2);
-  for (const id of ids) await pod.api("POST", `/admin/workers/jobs/${id}/stop`);
+  for (const id of ids) await pod.api("POST", `/admin/workers/jobs/${id}/force-cancel`);
 });
 
 scene("an invalid setting is rejected with a message, and stays in the field", async ({ page, pod }) => {

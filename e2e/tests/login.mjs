@@ -65,7 +65,7 @@ scene("a viewer is shown no button that would fail, and the API rejects the acti
   }
   assert.equal((await page.goto("/ui/audit")).status(), 403, "nor by its address");
   await page.getByRole("heading", { name: "Permission denied" }).waitFor();
-  await pod.api("POST", `/admin/workers/jobs/${running}/stop`);
+  await pod.api("POST", `/admin/workers/jobs/${running}/force-cancel`);
   await pod.api("POST", `/jobs/${waits}/cancel`);
 }, { as: "viewer", expected: [/status of 403/] });
 

@@ -111,5 +111,5 @@ scene("after a session has ended, the sign-in page states that the last action w
   await page.reload();
   await page.getByLabel("Token").waitFor();
   assert.equal(await page.getByText("The last action was not performed").count(), 0, "the message is shown once");
-  await pod.api("POST", `/admin/workers/jobs/${id}/stop`);
+  await pod.api("POST", `/admin/workers/jobs/${id}/force-cancel`);
 }, { expected: [/status of 401/] });

@@ -117,7 +117,7 @@ const (
 	Nothing         Permission = "-"                // no permission is needed
 	JobsRead        Permission = "jobs:read"        // list and show jobs, pipelines, their events and streams
 	JobsSubmit      Permission = "jobs:submit"      // submit jobs and complete deferred jobs
-	JobsCancel      Permission = "jobs:cancel"      // cancel jobs and abort pipelines
+	JobsCancel      Permission = "jobs:cancel"      // cancel jobs and pipelines
 	JobsRetry       Permission = "jobs:retry"       // retry failed and cancelled jobs and pipelines
 	JobsApprove     Permission = "jobs:approve"     // approve jobs
 	JobsArgs        Permission = "jobs:args"        // see arguments and results unmasked

@@ -61,7 +61,7 @@ func HandedBack(cause error) string {
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {
-	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
+	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrForceCancelled):
 		f.Reason = job.ReasonCancelled
 	case errors.Is(cause, job.ErrTimeout):
 		f.Reason = job.ReasonTimeout

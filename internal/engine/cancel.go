@@ -89,10 +89,10 @@ func (i *shared) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err
 // state, and so is a job past its deadline, unless one of the handler's transactions has locked its row.
 func (run *Run) cancelFor(why job.Reason) {
 	switch why {
-	case job.ReasonStopped:
+	case job.ReasonForceCancelled:
 		run.loss.once.Do(func() {
 			close(run.loss.lost)
-			run.cancel(job.ErrStopped)
+			run.cancel(job.ErrForceCancelled)
 		})
 	case job.ReasonDeadline:
 		run.cancel(job.ErrDeadline)

@@ -79,7 +79,7 @@ func (e *Engine) cancelMissing(ctx context.Context) error {
 		switch {
 		case run == nil || !run.mustBeHeld():
 			continue
-		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
+		case m.Reason == job.ReasonForceCancelled || m.Reason == job.ReasonDeadline:
 			run.cancelFor(m.Reason) // a command has finished the job since the heartbeat
 			continue
 		case e.Member.ClaimMissing(run):

@@ -27,7 +27,7 @@ func TestClaimsMissingFromTable(t *testing.T) {
 	older.Fence = 7
 	missing, err := store.MissingClaims(w.ctx(), w.Store, a, []job.Lease{held, others, stopped, leaseOf(a, ended), older, gone})
 	w.is.NoErr(err)
-	want := []store.MissingClaim{{ID: others.JobID, Fence: others.Fence}, {ID: stopped.JobID, Fence: stopped.Fence, Reason: job.ReasonStopped}, {ID: ended.ID, Fence: ended.Fence},
+	want := []store.MissingClaim{{ID: others.JobID, Fence: others.Fence}, {ID: stopped.JobID, Fence: stopped.Fence, Reason: job.ReasonForceCancelled}, {ID: ended.ID, Fence: ended.Fence},
 		{ID: older.JobID, Fence: 7}, {ID: gone.JobID, Fence: gone.Fence, Deleted: true}}
 	slices.SortFunc(missing, func(a, b store.MissingClaim) int {
 		return slices.Index(want, a) - slices.Index(want, b)

@@ -125,7 +125,7 @@ func TestDeferredJobEndsBeforeParts(t *testing.T) {
 	w.is.NoErr(err)
 	_, err = admin.Cancel(w.ctx(), w.Store, stopped, 0, true, "me", ignoreLease)
 	w.is.NoErr(err)
-	_, err = admin.CancelMany(w.ctx(), w.Store, []int64{aborted}, job.ReasonAborted, "me", nil)
+	_, err = admin.CancelMany(w.ctx(), w.Store, []int64{aborted}, job.ReasonPipelineCancelled, "me", nil)
 	w.is.NoErr(err)
 	due, err := admin.Complete(w.ctx(), w.Store, fast, "token", "a", nil, "no disk", "")
 	w.is.NoErr(err)

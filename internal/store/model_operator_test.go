@@ -27,7 +27,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 	c := admin.Cancellation{State: job.Cancelled, Fence: j.fence}
 	reason := job.ReasonCancelled
 	if stop {
-		reason = job.ReasonStopped
+		reason = job.ReasonForceCancelled
 	}
 	event := eventOf(j.lease(), "job.cancelled")
 	event.actor = actor

@@ -96,12 +96,12 @@ func TestStopOfRunningJob(t *testing.T) {
 	got, err := admin.Cancel(w.ctx(), w.Store, id, 0, true, "bob", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(got.State, job.Cancelled)
-	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)
+	w.is.Equal(*w.at(id).Reason, job.ReasonForceCancelled)
 	_, ok := w.end(podID, ending(c))
 	w.is.True(!ok) // the late result is rejected
 	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonStopped}})
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonForceCancelled}})
 	w.put(about("s"))
 	w.is.Equal(len(w.claims(podID, 1)), 1) // its subject is free
 }

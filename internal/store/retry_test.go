@@ -95,7 +95,7 @@ func TestAbortDuringFanOutRetry(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(open), 3)
 	abort := func() (admin.CancelledMany, error) {
-		return admin.CancelMany(w.ctx(), w.Store, open, job.ReasonAborted, "me", nil)
+		return admin.CancelMany(w.ctx(), w.Store, open, job.ReasonPipelineCancelled, "me", nil)
 	}
 	x, y := async(abort), async(abort)
 	_, err1 := x()

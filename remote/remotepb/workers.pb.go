@@ -83,14 +83,14 @@ func (JobVerdict_Verdict) EnumDescriptor() ([]byte, []int) {
 type JobVerdict_Cause int32
 
 const (
-	JobVerdict_CAUSE_UNSPECIFIED JobVerdict_Cause = 0
-	JobVerdict_CAUSE_CANCELLED   JobVerdict_Cause = 1
-	JobVerdict_CAUSE_STOPPED     JobVerdict_Cause = 2
-	JobVerdict_CAUSE_TIMEOUT     JobVerdict_Cause = 3
-	JobVerdict_CAUSE_STALE       JobVerdict_Cause = 4
-	JobVerdict_CAUSE_DEADLINE    JobVerdict_Cause = 5
-	JobVerdict_CAUSE_SHUTDOWN    JobVerdict_Cause = 6
-	JobVerdict_CAUSE_LEASE_LOST  JobVerdict_Cause = 7
+	JobVerdict_CAUSE_UNSPECIFIED     JobVerdict_Cause = 0
+	JobVerdict_CAUSE_CANCELLED       JobVerdict_Cause = 1
+	JobVerdict_CAUSE_FORCE_CANCELLED JobVerdict_Cause = 2
+	JobVerdict_CAUSE_TIMEOUT         JobVerdict_Cause = 3
+	JobVerdict_CAUSE_STALE           JobVerdict_Cause = 4
+	JobVerdict_CAUSE_DEADLINE        JobVerdict_Cause = 5
+	JobVerdict_CAUSE_SHUTDOWN        JobVerdict_Cause = 6
+	JobVerdict_CAUSE_LEASE_LOST      JobVerdict_Cause = 7
 	// The job was deleted. Workers that do not know this cause must treat it as CAUSE_LEASE_LOST.
 	JobVerdict_CAUSE_GONE JobVerdict_Cause = 8
 )
@@ -100,7 +100,7 @@ var (
 	JobVerdict_Cause_name = map[int32]string{
 		0: "CAUSE_UNSPECIFIED",
 		1: "CAUSE_CANCELLED",
-		2: "CAUSE_STOPPED",
+		2: "CAUSE_FORCE_CANCELLED",
 		3: "CAUSE_TIMEOUT",
 		4: "CAUSE_STALE",
 		5: "CAUSE_DEADLINE",
@@ -109,15 +109,15 @@ var (
 		8: "CAUSE_GONE",
 	}
 	JobVerdict_Cause_value = map[string]int32{
-		"CAUSE_UNSPECIFIED": 0,
-		"CAUSE_CANCELLED":   1,
-		"CAUSE_STOPPED":     2,
-		"CAUSE_TIMEOUT":     3,
-		"CAUSE_STALE":       4,
-		"CAUSE_DEADLINE":    5,
-		"CAUSE_SHUTDOWN":    6,
-		"CAUSE_LEASE_LOST":  7,
-		"CAUSE_GONE":        8,
+		"CAUSE_UNSPECIFIED":     0,
+		"CAUSE_CANCELLED":       1,
+		"CAUSE_FORCE_CANCELLED": 2,
+		"CAUSE_TIMEOUT":         3,
+		"CAUSE_STALE":           4,
+		"CAUSE_DEADLINE":        5,
+		"CAUSE_SHUTDOWN":        6,
+		"CAUSE_LEASE_LOST":      7,
+		"CAUSE_GONE":            8,
 	}
 )
 
@@ -2612,7 +2612,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\bverdicts\x18\x01 \x03(\v2\x16.trapeze.v1.JobVerdictR\bverdicts\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12H\n" +
 	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x10\n" +
-	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xe5\x03\n" +
+	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xed\x03\n" +
 	"\n" +
 	"JobVerdict\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2625,11 +2625,11 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\n" +
 	"VERDICT_OK\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_CANCEL\x10\x02\x12\x10\n" +
-	"\fVERDICT_LOST\x10\x03\"\xb8\x01\n" +
+	"\fVERDICT_LOST\x10\x03\"\xc0\x01\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x13\n" +
-	"\x0fCAUSE_CANCELLED\x10\x01\x12\x11\n" +
-	"\rCAUSE_STOPPED\x10\x02\x12\x11\n" +
+	"\x0fCAUSE_CANCELLED\x10\x01\x12\x19\n" +
+	"\x15CAUSE_FORCE_CANCELLED\x10\x02\x12\x11\n" +
 	"\rCAUSE_TIMEOUT\x10\x03\x12\x0f\n" +
 	"\vCAUSE_STALE\x10\x04\x12\x12\n" +
 	"\x0eCAUSE_DEADLINE\x10\x05\x12\x12\n" +

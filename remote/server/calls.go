@@ -61,7 +61,7 @@ func cause(err error) remotepb.JobVerdict_Cause {
 		return remotepb.JobVerdict_CAUSE_GONE
 	}
 	for is, m := range map[error]remotepb.JobVerdict_Cause{
-		job.ErrCancelled: remotepb.JobVerdict_CAUSE_CANCELLED, job.ErrStopped: remotepb.JobVerdict_CAUSE_STOPPED, job.ErrTimeout: remotepb.JobVerdict_CAUSE_TIMEOUT,
+		job.ErrCancelled: remotepb.JobVerdict_CAUSE_CANCELLED, job.ErrForceCancelled: remotepb.JobVerdict_CAUSE_FORCE_CANCELLED, job.ErrTimeout: remotepb.JobVerdict_CAUSE_TIMEOUT,
 		job.ErrInactive: remotepb.JobVerdict_CAUSE_STALE, job.ErrDeadline: remotepb.JobVerdict_CAUSE_DEADLINE, job.ErrShutdown: remotepb.JobVerdict_CAUSE_SHUTDOWN,
 		job.ErrLeaseLost: remotepb.JobVerdict_CAUSE_LEASE_LOST,
 	} {

@@ -142,8 +142,8 @@ func cause(c remotepb.JobVerdict_Cause) error {
 	switch c {
 	case remotepb.JobVerdict_CAUSE_CANCELLED:
 		return job.ErrCancelled
-	case remotepb.JobVerdict_CAUSE_STOPPED:
-		return job.ErrStopped
+	case remotepb.JobVerdict_CAUSE_FORCE_CANCELLED:
+		return job.ErrForceCancelled
 	case remotepb.JobVerdict_CAUSE_TIMEOUT:
 		return job.ErrTimeout
 	case remotepb.JobVerdict_CAUSE_STALE:

@@ -263,8 +263,8 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 	switch {
 	case errors.Is(cause, job.ErrCancelled): // regardless of the handler's result
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonCancelled, Err: err}
-	case errors.Is(cause, job.ErrStopped):
-		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonStopped, Err: err}
+	case errors.Is(cause, job.ErrForceCancelled):
+		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonForceCancelled, Err: err}
 	case err != nil && engine.HandedBack(cause) != "":
 		return Run{State: job.Pending, Err: err}
 	case err != nil:

@@ -60,7 +60,7 @@ func TestCallResult(t *testing.T) {
 		"bad result":       {returns(runner.Done(func() {}), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
 		"timeout":          {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrTimeout), MaxAttempts: 1}, job.Failed, job.ReasonTimeout, job.ClassTimeout},
 		"cancelled":        {returns(runner.Then(last{}), nil), claim{Context: endedContext(job.ErrCancelled)}, job.Cancelled, job.ReasonCancelled, ""},
-		"stopped":          {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrStopped)}, job.Cancelled, job.ReasonStopped, ""},
+		"stopped":          {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrForceCancelled)}, job.Cancelled, job.ReasonForceCancelled, ""},
 		"shutdown":         {returns(nil, context.Canceled), claim{Context: endedContext(job.ErrShutdown), MaxAttempts: 1}, job.Pending, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,7 @@ var commands = []testCase{
 		w.Equal(string(j.Result), "")
 		w.Equal(len(w.ids("never")), 0)
 	}},
-	{name: "a stopped job ends at once, and its handler is cancelled", differs: "`trapeze stop` cancels the handler's context with `ErrLeaseLost`", run: func(w *world) {
+	{name: "a stopped job ends at once, and its handler is cancelled", differs: "`trapeze force-cancel` cancels the handler's context with `ErrLeaseLost`", run: func(w *world) {
 		began, causes := make(chan struct{}), make(chan error, 1)
 		w.handle("a", untilCancelled(began, causes))
 		w.handle("never", nothing)
@@ -62,12 +62,12 @@ var commands = []testCase{
 		c, err := w.r.Admin().ForceCancel(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.Equal(c.State, job.Cancelled)
-		cause := job.ErrStopped
+		cause := job.ErrForceCancelled
 		if w.temporal() {
 			cause = job.ErrLeaseLost
 		}
 		w.True(errors.Is(receive(w, causes), cause))
-		w.Equal(podtest.ReasonOf(w.ended(id)), job.ReasonStopped)
+		w.Equal(podtest.ReasonOf(w.ended(id)), job.ReasonForceCancelled)
 		w.Equal(len(w.ids("never")), 0)
 	}},
 	{name: "a job is cancelled between two attempts", run: func(w *world) {
@@ -90,7 +90,7 @@ var commands = []testCase{
 		w.NoErr(err)
 		w.Equal(w.ended(id).State, job.Cancelled)
 	}},
-	{name: "an aborted pipeline cancels its running branches, and no step follows", run: func(w *world) {
+	{name: "a cancelled pipeline cancels its running branches, and no step follows", run: func(w *world) {
 		began, causes := make(chan struct{}, 3), make(chan error, 3)
 		w.handle("parent", returns(func() *runner.Outcome { return runner.FanOut(children("a", 3)...).Join(of("never")) }))
 		w.handle("a", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {

@@ -80,7 +80,7 @@ func (c *Crowd) end(ctx context.Context, client int, pod *Pod, verb string, id i
 	call.Job = id
 	path := fmt.Sprintf("/jobs/%d/cancel", id)
 	if verb == "stop" {
-		path = fmt.Sprintf("/admin/workers/jobs/%d/stop", id)
+		path = fmt.Sprintf("/admin/workers/jobs/%d/force-cancel", id)
 	}
 	c.send(ctx, &call, pod, http.MethodPost, path, nil)
 	return call

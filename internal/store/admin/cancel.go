@@ -30,12 +30,12 @@ with held as materialized (
 	returning l.*
 ), request as (
 	insert into trapeze.cancel_requests (pod, job_id, fence, reason)
-	select pod, id, fence, case when $2 then 'stopped' else 'cancelled' end from held where state = 'running'
+	select pod, id, fence, case when $2 then 'force_cancelled' else 'cancelled' end from held where state = 'running'
 	on conflict (pod, job_id, fence) do update set reason = excluded.reason
 ), ended as (
 	insert into trapeze.done (id, state, outcome, reason, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at,
 		claim_xid)
-	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, pod, event_no + 1, epoch,
+	select id, 'cancelled', 'error', case when $2 then 'force_cancelled' else 'cancelled' end, fence, pod, event_no + 1, epoch,
 		attempt, crashes, priority, lane, started_at, claim_xid from gone
 ), ` + store.FreeKeys + `, ended_run as (
 	update trapeze.subjects c set state = 'free' from gone g
@@ -48,7 +48,7 @@ with held as materialized (
 	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
-	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
+	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'force_cancelled' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
 // cancelParkedSQL cancels a job that is waiting for a time, for approval or for its children. For a job that waits for children, it also
 // requests their cancellation. Plan: Index Scan on parked_pkey, one row.
@@ -57,7 +57,7 @@ with gone as (
 	delete from trapeze.parked where id = $1 returning *, 'pending' as state
 ), ended as (
 	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
-	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, event_no + 1, epoch, attempt,
+	select id, 'cancelled', 'error', case when $2 then 'force_cancelled' else 'cancelled' end, fence, event_no + 1, epoch, attempt,
 		crashes, priority, lane, started_at from gone
 ), ` + store.FreeKeys + `, ` + store.ReleaseGuards + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
@@ -66,7 +66,7 @@ with gone as (
 ), ` + store.FailedBranches + `, parents as (
 	select id from gone where why = 'children'
 ), ` + store.CountBranches + `
-select 'cancelled', null::text, fence, ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g`
+select 'cancelled', null::text, fence, ` + store.EndJSON(`'cancelled'`, `case when $2 then 'force_cancelled' else 'cancelled' end`, "null", "null") + ` from gone g`
 
 const (
 	doneStateSQL = `select state, null::text, fence, null::json from trapeze.done where id = $1 order by epoch desc limit 1`
@@ -91,7 +91,7 @@ type Cancellation struct {
 func Cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
-		d.Action = "job.stop"
+		d.Action = "job.force_cancel"
 	}
 	return cancel(ctx, s, id, epoch, stop, actor, notify, &d)
 }

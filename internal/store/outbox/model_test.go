@@ -268,7 +268,7 @@ func (h *history) passCancel() {
 	h.asked = slices.Delete(h.asked, n, n+1)
 	if r := h.service.open[workflow(c.ID, c.Epoch())]; r != nil {
 		h.note("cancel delivered")
-		if r.cancelled = true; c.Reason == job.ReasonStopped {
+		if r.cancelled = true; c.Reason == job.ReasonForceCancelled {
 			h.working = slices.DeleteFunc(h.working, func(w *run) bool { return w == r })
 			h.service.close(r)
 		}

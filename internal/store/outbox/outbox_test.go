@@ -365,7 +365,7 @@ func TestAStoppedRunIsTerminated(t *testing.T) {
 	w.is.NoErr(err)
 	list, err := w.Cancels(t.Context(), 10)
 	w.is.NoErr(err)
-	w.is.Equal(list, []Cancel{{ID: i.ID, Fence: i.Fence, Reason: job.ReasonStopped}})
+	w.is.Equal(list, []Cancel{{ID: i.ID, Fence: i.Fence, Reason: job.ReasonForceCancelled}})
 	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrInactive))
 	_, err = w.End(t.Context(), i.ID, i.Epoch(), succeeded)
 	w.is.True(errors.Is(err, ErrInactive))

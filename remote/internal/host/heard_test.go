@@ -106,7 +106,7 @@ func TestRemoteHandlerCancelCause(t *testing.T) {
 	is.NoErr(err)
 	v := w.hears(t, r, a.ID)
 	is.True(v.Lost)
-	is.True(errors.Is(v.Cause, job.ErrStopped)) // the same cause as on a pod
+	is.True(errors.Is(v.Cause, job.ErrForceCancelled)) // the same cause as on a pod
 }
 
 func TestHeartbeatDuringSecondStreamOpening(t *testing.T) {

@@ -136,7 +136,7 @@ func (report Report) is(c store.ClaimOutcome) bool {
 // fromHandler reports whether a handler's return value can end a job for this reason.
 func fromHandler(why *job.Reason) bool {
 	switch *why {
-	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:
+	case job.ReasonForceCancelled, job.ReasonCrashed, job.ReasonDeadline:
 		return false
 	}
 	return true
