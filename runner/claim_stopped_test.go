@@ -41,7 +41,7 @@ func TestClaimOfFormerLease(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", never, ContinueWithoutDatabase()) // ContinueWithoutDatabase does not apply to a lost lease
-	run := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
+	run := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the pod id before")
 	is.True(errors.Is(context.Cause(run.Ctx), job.ErrLeaseLost))
 }
 
@@ -59,7 +59,7 @@ func TestStuckHandlerOfFormerLease(t *testing.T) {
 		return nil, nil
 	})
 	claims := store.Claims{Jobs: []*store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}}
-	r.pod.LaunchClaims("the boot id before", claims, map[string]int{"default": 1})
+	r.pod.LaunchClaims("the pod id before", claims, map[string]int{"default": 1})
 	logged.await("handler ignores its cancelled context")
 	close(returns)
 	logged.await("stuck handler returned")

@@ -143,7 +143,7 @@ func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 	return now, a.pod.DBError(err)
 }
 
-// DrainPod drains all pods with the given name, or the pod with the given boot id, until [Admin.UndrainPod]. Drained pods start no jobs and
+// DrainPod drains all pods with the given name, or the pod with the given pod id, until [Admin.UndrainPod]. Drained pods start no jobs and
 // leave their chains' next steps to other pods; running jobs continue. Drained pods report that they are not ready. A process that restarts
 // under the same name stays drained. If wait is positive, DrainPod blocks until these pods run no jobs, for at most wait. It returns
 // [job.ErrUnknownPod] if there is no such pod.

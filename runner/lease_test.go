@@ -94,7 +94,7 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	quiet(t, direct)
 	before := queryOne[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()
-	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.PodID() != podID })
+	pgtest.Wait(t, "a is back under a new pod id", func() bool { ready, _ := a.Ready(); return ready && a.PodID() != podID })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
 	is.True(metricValue(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes were rejected and counted
@@ -154,7 +154,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	j = waitEnded(t, r, goesOn)
 	is.Equal(j.State, job.Succeeded) // its handler was not interrupted
 	is.Equal(j.Fence, int64(1))
-	is.Equal(r.PodID(), podID) // the pod keeps its boot id
+	is.Equal(r.PodID(), podID) // the pod keeps its pod id
 	checkHistory(t, direct, r)
 }
 

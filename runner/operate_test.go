@@ -229,7 +229,7 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	for range 5 {
 		is.Equal(*waitEnded(t, pods[0], enqueue(t, pods[0], rawArgs("next"))).Pod, pods[1].PodID()) // the other pod also runs jobs submitted on the drained pod
 	}
-	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].PodID(), 20*time.Second, "ann") // drains the same pod again, by its boot id
+	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].PodID(), 20*time.Second, "ann") // drains the same pod again, by its pod id
 	is.NoErr(err)
 	is.Equal(q, job.DrainResult{Quiet: true})
 	pod := queryOne[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].PodID())

@@ -36,7 +36,7 @@ func TestHarnessChainTakeover(t *testing.T) {
 				h.DieAt(at, kind)
 				h.RunUntilIdle()
 				deaths++
-				is.Equal(h.Crashes(), deaths)                           // the pod died as requested
+				is.Equal(h.Crashes(), deaths)                          // the pod died as requested
 				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // another pod took over
 				is.Equal(count(t, pool, a), 1)                         // each step took effect once
 				is.Equal(count(t, pool, b), 1)                         // each step took effect once
