@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,7 +109,26 @@ func (p *pod) get(address string, header ...string) (*http.Response, *html.Node)
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	for _, request := range offered(page) {
+		mustBeRoute(p.t, request)
+	}
 	return response, page
+}
+
+// mustBeRoute fails the test if the API has no route for the request of a button or a form, such as "POST jobs/7/cancel".
+func mustBeRoute(t *testing.T, request string) {
+	t.Helper()
+	method, path, found := strings.Cut(request, " ")
+	if !found {
+		return // a bulk command, which the page completes
+	}
+	path, _, _ = strings.Cut(path, "?")
+	if !slices.ContainsFunc(api.Routes(), func(route api.Route) bool {
+		matches := regexp.MustCompile("^" + regexp.MustCompile(":[a-z]+").ReplaceAllString(route.Path, "[^/]+") + "$")
+		return route.Method == method && matches.MatchString("/"+path)
+	}) {
+		t.Errorf("a button sends %s, which is no route", request)
+	}
 }
 
 // raw requests a page or a file and returns the response with its text.
@@ -286,7 +306,7 @@ func TestDashboardButtonsByRole(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusUnauthorized) // no credentials
 	is.Equal(offered(page), nil)
 	_, page = p.get(at("jobs", running), as(access.PlatformAdmin)...)
-	is.Equal(len(offered(page)), 2) // cancel and stop
+	is.Equal(len(offered(page)), 2) // cancel and force cancel
 	_, page = p.get(at("jobs", failed), as(access.PlatformAdmin)...)
 	is.Equal(offered(page), []string{"POST jobs/" + formatID(failed) + "/retry", "POST jobs/" + formatID(failed) + "/retry"}) // one without and one with new arguments
 	_, page = p.get(at("jobs", failed), as("operator")...)

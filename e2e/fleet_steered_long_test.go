@@ -119,11 +119,11 @@ func goesStale(f *steered) {
 	f.until(silent, job.Running)
 	f.until(lively, job.Running)
 	f.does("ops", "PATCH", "/admin/workers/lanes/patient", `{"inactivity_timeout_s":1}`) // applies to running jobs too
-	pgtest.Wait(f.t, "its first attempt is stale", func() bool { return f.get(silent).Attempt == 2 })
+	pgtest.Wait(f.t, "its first attempt is inactive", func() bool { return f.get(silent).Attempt == 2 })
 	ended := f.until(silent, job.Failed) // its last attempt
 	f.is.Equal(string(*ended.Reason), "inactive")
 	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // detected by the job's pod, not by an infrequent sweep
-	f.is.Equal(f.get(lively).State, job.Running)                       // a handler that reports progress is not stale
+	f.is.Equal(f.get(lively).State, job.Running)                       // a handler that reports progress is not inactive
 	f.is.Equal(f.get(lively).Attempt, 1)
 }
 
@@ -144,7 +144,7 @@ func permits(f *steered) {
 			return status == http.StatusOK
 		})
 	}
-	for _, path := range []string{"/admin/workers/jobs/" + id + "/cancel", "/admin/workers/jobs/" + id + "/stop", "/jobs/" + id + "/cancel"} {
+	for _, path := range []string{"/admin/workers/jobs/" + id + "/cancel", "/admin/workers/jobs/" + id + "/force-cancel", "/jobs/" + id + "/cancel"} {
 		f.is.Equal(f.refused("mia", "POST", path, ""), "Forbidden: forbidden") // workers:manage does not include cancelling jobs
 	}
 	f.is.Equal(f.get(id).State, job.Running)

@@ -28,7 +28,7 @@ var (
 	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether a
 	// job was submitted, submit it again with the same idempotency key.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")
-	// ErrUnknownKind means that no handler is registered for the kind and the submission is does not allow unregistered kinds.
+	// ErrUnknownKind means that no handler is registered for the kind and the submission does not allow unregistered kinds.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrUnknownLane means that the lane does not exist.
 	ErrUnknownLane = errors.New("unknown lane")

@@ -46,7 +46,7 @@ type Args interface {
 type Lease struct {
 	JobID int64
 	Fence int64  // incremented with every claim and never reset
-	Pod   string // pod ID of the pod, or ID of the remote worker, that claimed the job
+	Pod   string // ID of the pod or the remote worker, that claimed the job
 }
 
 // When is the condition under which a planned step runs.

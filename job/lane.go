@@ -18,7 +18,7 @@ var (
 	ErrLaneNotEmpty = errors.New("the lane has jobs: name a lane to move them to")
 	// ErrKindInTwoLanes means that a kind was assigned to two lanes. A kind has only one default lane.
 	ErrKindInTwoLanes = errors.New("kind in two lanes")
-	// ErrUnknownPod means that no open pod has that name or pod ID.
+	// ErrUnknownPod means that no open pod has that name or ID.
 	ErrUnknownPod = errors.New("unknown pod")
 	// ErrInvalidSetting means that a lane name or one of a lane's settings is out of range.
 	ErrInvalidSetting = errors.New("invalid setting")

@@ -30,8 +30,8 @@ type (
 	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted, so they can
 	// include secrets.
 	Submission = job.Submission
-	// View is a job as returned by [Runner.GetJob].
-	View = job.JobRow
+	// JobRow is a job as returned by [Runner.GetJob].
+	JobRow = job.JobRow
 )
 
 // Job states.

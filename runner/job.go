@@ -75,7 +75,7 @@ func (c core) Crashes() int { return c.claim().Claimed.Crashes }
 // fence can reject writes from a former claim.
 func (c core) Fence() int64 { return c.claim().Claimed.Fence }
 
-// PodID returns the pod id of the pod that claimed the job.
+// PodID returns the id of the pod that claimed the job.
 func (c core) PodID() string { return c.claim().Lease.Pod }
 
 // PodName returns the display name of this pod.

@@ -25,7 +25,7 @@ import (
 // Options configures a [Runner]. The zero value is valid; each field states its default.
 type Options struct {
 	// PodName is the pod's display name. Characters that are not allowed in a kind name are replaced with -; see [job.DisplayName]. The pod is
-	// identified by a random pod id, not by this name. Default: the host name.
+	// identified by a random id, not by this name. Default: the host name.
 	PodName string
 	// Version is the host's build version, shown in the list of pods.
 	Version string

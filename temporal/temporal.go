@@ -67,7 +67,7 @@ type Options struct {
 	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead and its jobs run elsewhere. A cancel request
 	// reaches a handler within a fifth of this time. The default is 20 s.
 	HeartbeatTimeout time.Duration
-	// PollInterval is how often the outbox is read if no notification arrives. The default is 1 s.
+	// PollInterval is the interval at which the outbox is read if no notification arrives. The default is 1 s.
 	PollInterval time.Duration
 	// ReconcileEvery is how often Temporal is asked about open runs. The default is 1 min.
 	ReconcileEvery time.Duration

@@ -130,7 +130,7 @@ func (v visitor) jobActions(j job.JobRow, retry string) (list []action) {
 	rejects := j.State == job.AwaitingApproval && v.CanFor(access.JobsApprove, j.Submitter) // the Reject button sends the same request
 	offer(access.JobsCancel, !over && !j.CancelRequested && !rejects, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})
-	offer(access.WorkersManage, j.State == job.Running && v.CanFor(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Force cancel",
+	offer(access.WorkersManage, j.State == job.Running && v.CanFor(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/force-cancel", "Force cancel",
 		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is rejected.", true})
 	return list
 }

@@ -46,7 +46,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	return w.EncodePlan()
 }
 
-// CheckSteps checks that the kinds of planned steps are known or marked as foreign.
+// CheckSteps checks that the kinds of planned steps are known or allowed to be unregistered.
 func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if sub.Kinds[s.Kind] == nil && !foreign && !s.AllowUnregistered {

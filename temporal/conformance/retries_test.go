@@ -162,7 +162,7 @@ var retries = []testCase{
 		w.Equal(j.Attempt, 2)
 		w.True(began[1].Sub(began[0]) >= 200*time.Millisecond)
 	}},
-	{name: "a hung handler is stale", run: func(w *world) {
+	{name: "a hung handler is inactive", run: func(w *world) {
 		var calls atomic.Int64
 		causes := make(chan error, 1)
 		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sessionPollInterval is how often a session polls for jobs when nothing wakes it.
+// sessionPollInterval is the interval at which a session polls for jobs when nothing wakes it.
 const sessionPollInterval = 500 * time.Millisecond
 
 // Session represents a remote worker whose stream this pod serves. It has its own engine, row, lanes and runs, and shares the pod's store,

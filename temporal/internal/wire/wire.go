@@ -176,7 +176,7 @@ func CauseOf(err error) string {
 // CauseErr decodes the cause of a cancelled context.
 func (v *Verdict) CauseErr() error { return causes[v.Cause] }
 
-// AllowUnregistered marks all steps in the outcome as foreign, because the worker has already checked their kinds.
+// AllowUnregistered allows all steps in the outcome to be of unregistered kinds, because the worker has already checked their kinds.
 func (v *Verdict) AllowUnregistered() {
 	o := v.Outcome
 	if o == nil {
