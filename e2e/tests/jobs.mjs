@@ -8,7 +8,7 @@ scene("an operator kills a running job from its page and sees it cancelled", asy
   await page.goto(`/ui/jobs/${id}`);
   await state(page, "running");
   const same = await stay(page);
-  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
   await page.locator("#ask", { hasText: `Job ${id} is cancelled` }).waitFor();
   await page.getByRole("button", { name: "Keep" }).click();
   assert.equal((await pod.job(id)).state, "running", "to leave it changes nothing");
@@ -205,11 +205,11 @@ scene("jobs are found by state, kind and subject, and invalid filters are report
   await page.goto("/ui/jobs");
   await page.getByRole("checkbox", { name: "succeeded" }).check();
   await page.getByLabel("Kind").fill("demo.echo");
-  await page.getByLabel("Subject").fill("needle/7");
+  await page.getByLabel("Subject", { exact: true }).fill("needle/7");
   await page.getByRole("button", { name: "Search" }).click();
   await page.locator(`#job-${id}`).waitFor();
   assert.equal(await page.locator("tbody tr").count(), 1);
-  await page.getByLabel("Subject").fill("in no haystack");
+  await page.getByLabel("Subject", { exact: true }).fill("in no haystack");
   await page.getByRole("button", { name: "Search" }).click();
   await page.getByText("No jobs match").waitFor();
   assert.equal((await page.goto("/ui/jobs?state=sideways")).status(), 400);

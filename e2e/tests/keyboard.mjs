@@ -64,11 +64,11 @@ scene("the skip link skips the navigation", async ({ page }) => {
 
 scene("updates of the page do not disturb the user's input", async ({ page, pod }) => {
   await page.goto("/ui/jobs");
-  await page.getByLabel("Subject").fill("half typ");
-  await page.getByLabel("Subject").focus();
+  await page.getByLabel("Subject", { exact: true }).fill("half typ");
+  await page.getByLabel("Subject", { exact: true }).focus();
   const id = await pod.submit("demo.noop", {}, { subject: "something else" });
   await page.locator(`#job-${id}`).waitFor();
-  assert.equal(await page.getByLabel("Subject").inputValue(), "half typ");
+  assert.equal(await page.getByLabel("Subject", { exact: true }).inputValue(), "half typ");
   assert.equal(await page.evaluate(() => document.activeElement.name), "subject");
   await page.getByLabel(`Select job ${id}`).check();
   const next = await pod.submit("demo.noop");

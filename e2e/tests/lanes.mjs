@@ -67,8 +67,8 @@ scene("an invalid setting is rejected with a message, and stays in the field", a
 scene("a lane is added by name, and runs jobs", async ({ page, pod }) => {
   await page.goto("/ui/lanes");
   await page.getByText("Add a lane").click();
-  const form = page.locator("form", { has: page.getByLabel("Name", { exact: true }) });
-  await form.getByLabel("Name").fill("parcels");
+  const form = page.locator("#add-lane form");
+  await form.getByLabel("Name, or a template such as tenant/*").fill("parcels");
   await form.getByLabel("Slots, all pods").fill("3");
   await form.getByRole("button", { name: "Add" }).click();
   await says(page, "New lane: saved");
