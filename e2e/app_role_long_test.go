@@ -47,7 +47,7 @@ func TestEveryCommandAsEachRole(t *testing.T) {
 	db.ok("cron", "set", "nightly", "0 3 * * *", "demo.noop")
 	commands := []string{"jobs", "job " + id, "events --job " + id, "pipelines", "pipeline " + id, "ps", "lanes", "pods", "audit", "cron ls",
 		"cron show nightly", "retention ls", "export jobs", "export events", "migrate status", "kinds", "failures", "stats", "doctor", "enqueue demo.noop",
-		"lane set mail slots=1", "limit set --lane mail --slots 2", "limit ls", "limit usage", "limit rm --lane mail", "drain mail", "resume mail", "lane rm mail", "retention set demo.noop succeeded 1h", "cron set weekly 0.3.*.*.1 demo.noop",
+		"lane set mail slots=1", "limit set --lane mail --slots 2", "limit ls", "limit usage", "limit rm --lane mail", "drain mail", "undrain mail", "lane rm mail", "retention set demo.noop succeeded 1h", "cron set weekly 0.3.*.*.1 demo.noop",
 		"cron pause weekly", "cron resume weekly", "cron rm weekly", "retry " + id, "cancel " + id}
 	for _, one := range []struct {
 		section, name string

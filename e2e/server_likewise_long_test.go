@@ -231,7 +231,7 @@ func TestScheduleCommandsThroughServer(t *testing.T) {
 	for _, command := range []string{"pause", "pause", "resume"} {
 		is.Equal(p.does(a, b, "cron", command, "IT").code, 0)
 	}
-	is.Equal(p.does(a, b, "cron", "undrain", "IT", "--json").code, 0)
+	is.Equal(p.does(a, b, "cron", "resume", "IT", "--json").code, 0)
 	for _, command := range []string{"show", "occurrences", "pause", "trigger", "rm"} {
 		is.Equal(p.does(a, b, "cron", command, "unmade-IT").code, 1)
 	}
