@@ -59,6 +59,9 @@ type call struct {
 
 func (c *call) ctx() context.Context { return c.Request().Context() }
 
+// admin returns the commands of the caller as an operator.
+func (c *call) admin() runner.Admin { return c.r.Admin(c.caller.Name) }
+
 // now returns the database's time, which a relative time in a request refers to. If the request's time is empty, now returns zero.
 func (c *call) now(since string) (time.Time, error) {
 	if since == "" {
@@ -163,17 +166,17 @@ func waits[T any](do func(c *call, wait time.Duration) (T, error)) handler {
 }
 
 // toggle handles a command that reopens a lane, a pod or the queue, or closes it without waiting.
-func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (any, error) {
+func toggle(c *call, do func(context.Context) (bool, error)) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
-	did, err := do(c.ctx(), c.caller.Name)
+	did, err := do(c.ctx())
 	return changed{did}, err
 }
 
 // toggleOne is like [toggle], but for the lane, pod or schedule named in the path.
-func toggleOne(c *call, name string, do func(ctx context.Context, name, actor string) (bool, error)) (any, error) {
-	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
+func toggleOne(c *call, name string, do func(ctx context.Context, name string) (bool, error)) (any, error) {
+	return toggle(c, func(ctx context.Context) (bool, error) { return do(ctx, name) })
 }
 
 // reply is a response whose status differs from the route's default.

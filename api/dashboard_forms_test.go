@@ -44,7 +44,7 @@ func TestDashboardLaneFormAndDeletion(t *testing.T) {
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
 	kinds := []string{hostile[0], "a b", "c,d"}
-	_, err := p.Admin().SetLane(t.Context(), "reports", job.LaneChange{Kinds: &kinds}, "ana")
+	_, err := p.Admin("ana").SetLane(t.Context(), "reports", job.LaneChange{Kinds: &kinds})
 	is.NoErr(err)
 	_, page := p.get(p.url + "lanes")
 	is.Equal(strings.TrimSpace(field(form(page, "PATCH admin/workers/lanes/default"), "kinds")), "")

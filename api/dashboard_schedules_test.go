@@ -24,9 +24,9 @@ func TestDashboardSchedulesByRole(t *testing.T) {
 	is.True(strings.Contains(visibleText(page), `trapeze cron set nightly`)) // the empty page explains how to add a schedule
 
 	expression, kind, args := "30 2 * * *", "fail", json.RawMessage(`{"a":"`+strings.ReplaceAll(hostile[0], `"`, ``)+`"}`)
-	_, err := p.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
+	_, err := p.Admin("ana").SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args})
 	is.NoErr(err)
-	fire, err := p.Admin().TriggerSchedule(t.Context(), "nightly", nil, "ana")
+	fire, err := p.Admin("ana").TriggerSchedule(t.Context(), "nightly", nil)
 	is.NoErr(err)
 	p.until(*fire.JobID, job.Failed)
 	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // earlier versions accepted such kinds

@@ -24,12 +24,12 @@ func TestClosedQueueOnDashboardPages(t *testing.T) {
 	for _, path := range paths {
 		is.True(!shows(path, "no job starts."))
 	}
-	_, err := p.Admin().Pause(t.Context(), "ana")
+	_, err := p.Admin("ana").Pause(t.Context())
 	is.NoErr(err)
 	for _, path := range paths {
 		is.True(shows(path, "The queue is paused: no job starts."))
 	}
-	_, err = p.Admin().Freeze(t.Context(), 0, "ana")
+	_, err = p.Admin("ana").Freeze(t.Context(), 0)
 	is.NoErr(err)
 	is.True(shows("jobs", "The queue is frozen for maintenance: no job starts."))
 }

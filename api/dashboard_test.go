@@ -232,11 +232,11 @@ func TestDashboardLinksAndJobText(t *testing.T) {
 	p.put(raw("echo"), runner.NeedsApproval())
 	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("fan")), runner.Step(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
 	pgtest.Wait(t, "the fan-out waits for its last branch", func() bool {
-		pipeline, err := p.Admin().Pipeline(t.Context(), chain)
+		pipeline, err := p.Admin("").Pipeline(t.Context(), chain)
 		return err == nil && pipeline.Progress != nil && pipeline.Progress.Done != nil && *pipeline.Progress.Done == 2
 	})
 	ended := p.put(raw("echo"), runner.Delay(time.Hour))
-	_, err := p.Admin().Cancel(t.Context(), ended, hostile[4])
+	_, err := p.Admin(hostile[4]).Cancel(t.Context(), ended)
 	is.NoErr(err)
 
 	var everything strings.Builder

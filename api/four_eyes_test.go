@@ -77,10 +77,10 @@ func TestFourEyesJobApproval(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+sams+"/approve", "", ada...).status, http.StatusOK)
 	made, err := h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval())
 	is.NoErr(err)
-	is.NoErr(h.Admin().Approve(t.Context(), made.ID, "ada")) // a job submitted by the program itself has no submitter
+	is.NoErr(h.Admin("ada").Approve(t.Context(), made.ID)) // a job submitted by the program itself has no submitter
 	made, err = h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval(), runner.Submitter("ada"))
 	is.NoErr(err)
-	is.True(errors.Is(h.Admin().Approve(t.Context(), made.ID, "ada"), runner.ErrOwnSubmission)) // the rule also applies to the Go API
+	is.True(errors.Is(h.Admin("ada").Approve(t.Context(), made.ID), runner.ErrOwnSubmission)) // the rule also applies to the Go API
 }
 
 func TestFourEyesPipelineScheduleBypass(t *testing.T) {

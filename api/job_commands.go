@@ -59,12 +59,12 @@ func adminCancel(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name, only...)
+	did, err := c.admin().Cancel(c.ctx(), id, only...)
 	return stateReply(id, did.State), err
 }
 
 func adminStop(c *call, id int64) (any, error) {
-	did, err := c.r.Admin().ForceCancel(c.ctx(), id, c.caller.Name)
+	did, err := c.admin().ForceCancel(c.ctx(), id)
 	return stateReply(id, did.State), err
 }
 
@@ -81,15 +81,15 @@ func stateReply(id int64, state job.State) reply {
 func deleteJob(c *call, id int64) (any, error) {
 	j, err := c.r.GetJob(c.ctx(), id)
 	if err == nil && !j.State.Terminal() && j.State != job.Running {
-		did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
+		did, err := c.admin().Cancel(c.ctx(), id)
 		return map[string]any{"id": idText(id), "deleted": 0, "state": did.State}, err
 	}
-	n, err := c.r.Admin().Delete(c.ctx(), id, c.caller.Name)
+	n, err := c.admin().Delete(c.ctx(), id)
 	return map[string]any{"id": idText(id), "deleted": n}, err
 }
 
 func readStack(c *call, id int64) (any, error) {
-	return c.r.Admin().Stack(c.ctx(), id, c.caller.Name)
+	return c.admin().Stack(c.ctx(), id)
 }
 
 // conditions returns the conditions attached to a request to approve or cancel a job. The epoch query parameter limits the request to the
@@ -111,7 +111,7 @@ func approveJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.r.Admin().Approve(c.ctx(), id, c.caller.Name, only...)
+	err = c.admin().Approve(c.ctx(), id, only...)
 	if errors.Is(err, job.ErrOwnSubmission) {
 		p := *problemOf(err)
 		p.Refused = true
@@ -148,7 +148,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Admin().Retry(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.admin().Retry(c.ctx(), id, body.otherArgs())
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func mayChange(c *call, id int64) error {
 	}
 	var history []job.Event
 	if !pruned {
-		if history, err = c.r.Admin().Events(c.ctx(), first.ID, 0, 1); err != nil {
+		if history, err = c.admin().Events(c.ctx(), first.ID, 0, 1); err != nil {
 			return err
 		}
 	}
@@ -256,15 +256,15 @@ func setPriority(c *call, id int64) (any, error) {
 		return nil, &problem{Status: http.StatusUnprocessableEntity, Code: "invalid_request",
 			Message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
 	}
-	err = c.r.Admin().SetPriority(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
+	err = c.admin().SetPriority(c.ctx(), id, *body.Priority, body.Chain)
 	return map[string]any{"id": idText(id), "priority": *body.Priority}, err
 }
 
 var manyRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/cancel", Needs: access.WorkersManage, right: access.JobsCancel, Summary: "Cancel all jobs that match a filter",
-		in: BulkRequest{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().CancelMany) }},
+		in: BulkRequest{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.admin().CancelMany) }},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Retry all failed jobs that match a filter",
-		in: BulkRequest{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RetryMany) }},
+		in: BulkRequest{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.admin().RetryMany) }},
 	{Method: http.MethodPost, Path: "/failures/retry", Needs: access.JobsRetry, scope: ownJobs, Summary: "Retry exactly the jobs of a group of failures",
 		in: BulkRequest{}, out: of[Many](), do: retryFailures},
 }
@@ -332,16 +332,16 @@ type Many struct {
 // retryFailures retries a group of failures. A caller who may retry only its own jobs can select only groups without other principals'
 // failures.
 func retryFailures(c *call) (any, error) {
-	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.BulkResult, error) {
+	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool) (runner.BulkResult, error) {
 		if f.Failures == "" {
 			return runner.BulkResult{}, invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
-		return c.r.Admin().RetryMany(ctx, f, dryRun, actor)
+		return c.admin().RetryMany(ctx, f, dryRun)
 	})
 }
 
-func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.BulkResult, error)) (any, error) {
+func forMany(c *call, do func(context.Context, runner.Filter, bool) (runner.BulkResult, error)) (any, error) {
 	body, err := readBody[BulkRequest](c)
 	if err != nil {
 		return nil, err
@@ -354,6 +354,6 @@ func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (run
 	if err != nil {
 		return nil, invalid("filter: %s", err)
 	}
-	m, err := do(c.ctx(), filter, body.DryRun, c.caller.Name)
+	m, err := do(c.ctx(), filter, body.DryRun)
 	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Skipped: m.Skipped}, err
 }

@@ -273,14 +273,14 @@ func showPipeline(c *call, id int64) (any, error) {
 }
 
 func cancelPipeline(c *call, id int64) (any, error) {
-	ids, err := c.r.Admin().CancelPipeline(c.ctx(), id, c.caller.Name)
+	ids, err := c.admin().CancelPipeline(c.ctx(), id)
 	return map[string]any{"pipeline": idText(id), "cancelled": idTexts(ids)}, err
 }
 
 func retryPipeline(c *call, id int64) (any, error) {
 	body, err := readOptional[again](c)
 	if err == nil && body.Args != nil { // new arguments apply to the last job
-		p, missing := c.r.Admin().Pipeline(c.ctx(), id)
+		p, missing := c.admin().Pipeline(c.ctx(), id)
 		if err = missing; err == nil {
 			err = mayChange(c, p.LastJob)
 		}
@@ -288,7 +288,7 @@ func retryPipeline(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Admin().RetryPipeline(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.admin().RetryPipeline(c.ctx(), id, body.otherArgs())
 	return map[string]any{"pipeline": idText(id), "retried": idTexts(ids)}, err
 }
 
@@ -306,13 +306,13 @@ func retryChildren(c *call, id int64) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
-	p, err := c.r.Admin().Pipeline(c.ctx(), id)
+	p, err := c.admin().Pipeline(c.ctx(), id)
 	if err != nil {
 		return nil, err
 	}
 	var did runner.BulkResult
 	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the failed step
-		did, err = c.r.Admin().RetryMany(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
+		did, err = c.admin().RetryMany(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false)
 	}
 	if err == nil && did.Matched == 0 {
 		err = fmt.Errorf("retry the children of pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)

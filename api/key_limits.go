@@ -15,11 +15,11 @@ var keyLimitRoutes = []Route{
 		query: []string{"scope", "name", "key", "limit", "cursor"}, out: page("limits", of[job.KeyLimit]()), do: listKeyLimits},
 	{Method: http.MethodPut, Path: "/admin/workers/limits", Needs: access.WorkersManage, Summary: "Create or replace a limit of a key, or of each key",
 		in: job.KeyLimitChange{}, out: of[job.KeyLimitChanged](), do: withBody(func(c *call, change job.KeyLimitChange) (any, error) {
-			return c.r.Admin().SetLimit(c.ctx(), change.Whole(), c.caller.Name)
+			return c.admin().SetLimit(c.ctx(), change.Whole())
 		})},
 	{Method: http.MethodPatch, Path: "/admin/workers/limits", Needs: access.WorkersManage, Summary: "Create a limit of a key, or of each key, or change some of its values",
 		in: job.KeyLimitChange{}, out: of[job.KeyLimitChanged](), do: withBody(func(c *call, change job.KeyLimitChange) (any, error) {
-			return c.r.Admin().SetLimit(c.ctx(), change, c.caller.Name)
+			return c.admin().SetLimit(c.ctx(), change)
 		})},
 	{Method: http.MethodDelete, Path: "/admin/workers/limits", Needs: access.WorkersManage, Summary: "Remove a limit",
 		query: []string{"scope", "name", "key"}, out: of[job.KeyLimitChanged](), do: removeKeyLimit},
@@ -42,7 +42,7 @@ func listKeyLimits(c *call) (any, error) {
 	if parts := strings.SplitN(cursor, "\n", 3); len(parts) == 3 { // neither a scope nor the name of a lane or kind contains a line break
 		after = job.LimitOf{Scope: parts[0], Name: parts[1], Key: parts[2]}
 	}
-	found, err := c.r.Admin().Limits(c.ctx(), keyLimitParams(c), after, limit)
+	found, err := c.admin().Limits(c.ctx(), keyLimitParams(c), after, limit)
 	return pageOf("limits", found, limit, func(last job.KeyLimit) string {
 		return text.EncodeCursor("limits", last.Scope+"\n"+last.Name+"\n"+last.Key)
 	}), err
@@ -52,7 +52,7 @@ func removeKeyLimit(c *call) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
-	return c.r.Admin().RemoveLimit(c.ctx(), keyLimitParams(c), c.caller.Name)
+	return c.admin().RemoveLimit(c.ctx(), keyLimitParams(c))
 }
 
 func keyLimitParams(c *call) job.LimitOf {

@@ -23,14 +23,14 @@ var laneRoutes = []Route{
 		query: []string{"dry_run", "move_to"}, out: of[job.LaneChanged](), do: inLane(deleteLane)},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/engine", Needs: access.WorkersManage, Summary: "Wait until a lane has moved to its next engine",
 		query: []string{"wait"}, out: of[job.LaneMove](), do: inLane(waits(func(c *call, wait time.Duration) (job.LaneMove, error) {
-			return c.r.Admin().ContinueLaneMove(c.ctx(), c.Param("name"), wait, c.caller.Name)
+			return c.admin().ContinueLaneMove(c.ctx(), c.Param("name"), wait)
 		}))},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is undrained",
 		query: []string{"wait"}, out: of[job.DrainResult](), do: inLane(waits(func(c *call, wait time.Duration) (job.DrainResult, error) {
-			return c.r.Admin().DrainLane(c.ctx(), c.Param("name"), wait, c.caller.Name)
+			return c.admin().DrainLane(c.ctx(), c.Param("name"), wait)
 		}))},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/undrain", Needs: access.WorkersManage, Summary: "Undrain a lane",
-		out: of[changed](), do: inLane(func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().UndrainLane) })},
+		out: of[changed](), do: inLane(func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.admin().UndrainLane) })},
 }
 
 func listLanes(c *call) (any, error) {
@@ -53,7 +53,7 @@ func setLane(adjust func(job.LaneChange) job.LaneChange) handler {
 		}
 		change = adjust(change)
 		change.DryRun = dry
-		return c.r.Admin().SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
+		return c.admin().SetLane(c.ctx(), c.Param("name"), change)
 	})
 }
 
@@ -71,7 +71,7 @@ func deleteLane(c *call) (any, error) {
 	if to := c.QueryParam("move_to"); to != "" {
 		body.MoveTo = to
 	}
-	return c.r.Admin().DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, c.caller.Name, dry)
+	return c.admin().DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, dry)
 }
 
 // inLane turns the error for an unknown lane into a 404, because the lane is the resource named in the path.
@@ -91,22 +91,22 @@ var podRoutes = []Route{
 		query: []string{"all"}, out: object("pods", listOf(of[job.Pod]())), do: listPods},
 	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/drain", Needs: access.WorkersManage, Summary: "Drain a pod: start no jobs on it until it is undrained",
 		query: []string{"wait"}, out: of[job.DrainResult](), do: waits(func(c *call, wait time.Duration) (job.DrainResult, error) {
-			return c.r.Admin().DrainPod(c.ctx(), c.Param("id"), wait, c.caller.Name)
+			return c.admin().DrainPod(c.ctx(), c.Param("id"), wait)
 		})},
 	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/undrain", Needs: access.WorkersManage, Summary: "Undrain a pod",
-		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("id"), c.r.Admin().UndrainPod) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("id"), c.admin().UndrainPod) }},
 	{Method: http.MethodPost, Path: "/admin/workers/freeze", Needs: access.WorkersManage, Summary: "Freeze the queue for maintenance: no job starts",
 		query: []string{"wait"}, out: of[job.DrainResult](), do: waits(func(c *call, wait time.Duration) (job.DrainResult, error) {
-			return c.r.Admin().Freeze(c.ctx(), wait, c.caller.Name)
+			return c.admin().Freeze(c.ctx(), wait)
 		})},
 	{Method: http.MethodPost, Path: "/admin/workers/unfreeze", Needs: access.WorkersManage, Summary: "End a freeze; drained lanes and pods stay drained",
-		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Unfreeze) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.admin().Unfreeze) }},
 	{Method: http.MethodPost, Path: "/admin/workers/pause", Needs: access.WorkersManage, Summary: "Pause the queue: no job starts",
-		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Pause) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.admin().Pause) }},
 	{Method: http.MethodPost, Path: "/admin/workers/resume", Needs: access.WorkersManage, Summary: "End a pause; a frozen queue stays frozen",
-		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Resume) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.admin().Resume) }},
 	{Method: http.MethodGet, Path: "/admin/workers/status", Needs: access.WorkersView, Summary: "Show the queue state, lanes, pods and running jobs",
-		out: of[job.Fleet](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
+		out: of[job.Fleet](), do: func(c *call) (any, error) { return c.admin().Status(c.ctx()) }},
 }
 
 var healthRoutes = []Route{

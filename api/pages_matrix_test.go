@@ -27,7 +27,7 @@ func TestPagePermissionsByRole(t *testing.T) {
 	defer r.Close()
 	runner.HandleRaw(r, "echo", never)
 	expression, kind := "@yearly", "echo"
-	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ana")
+	_, err = r.Admin("ana").SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind})
 	is.NoErr(err)
 	roles, principals := everyRole(t, r)
 	e := echo.New()

@@ -103,7 +103,7 @@ func TestManualRetryDuringRecovery(t *testing.T) {
 			t.Errorf("job %s is %s in epoch %d, and the retry was answered %d %s", id, j.State, j.Epoch, a.status, a.text)
 		}
 		if j.State == job.Pending { // otherwise claims would have to read past a thousand pending jobs
-			_, err := h.Admin().Cancel(ctx, ids[0], "me")
+			_, err := h.Admin("me").Cancel(ctx, ids[0])
 			try(err)
 		}
 		mu.Lock()

@@ -64,7 +64,7 @@ func TestDashboardReasonErrorFilters(t *testing.T) {
 	p := newPod(t, api.Options{InsecureAllowAll: true})
 	failed, cancelled := p.put(raw("fail")), p.put(raw("wait"))
 	p.until(failed, job.Failed)
-	_, err := p.Admin().ForceCancel(t.Context(), cancelled, "me")
+	_, err := p.Admin("me").ForceCancel(t.Context(), cancelled)
 	is.NoErr(err)
 	for query, want := range map[string][]string{
 		"reason=force_cancelled": {formatID(cancelled)}, "error_class=error": {formatID(failed)}, "error_class=panic": nil, "error_code=quota": nil,

@@ -76,7 +76,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	keyed := old.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"].(string)
 	old.until(keyed, job.Succeeded)
 	for name, missed := range map[string]job.Missed{"coalesces": job.MissedCoalesce, "catches-up": job.MissedCatchUp, "skips": job.MissedSkip} {
-		_, err := old.Admin().SetSchedule(t.Context(), name, job.ScheduleChange{Expression: new("* * * * *"), Kind: new("echo"), Missed: &missed}, "ann")
+		_, err := old.Admin("ann").SetSchedule(t.Context(), name, job.ScheduleChange{Expression: new("* * * * *"), Kind: new("echo"), Missed: &missed})
 		is.NoErr(err)
 	}
 	// The restore point is the commit that makes the schedules five minutes overdue. Occurrences that fire after that commit are lost in

@@ -32,7 +32,7 @@ var retentionRoutes = []Route{
 }
 
 func listRetention(c *call) (any, error) {
-	found, err := c.r.Admin().Retentions(c.ctx())
+	found, err := c.admin().Retentions(c.ctx())
 	return map[string]any{"retention": orEmpty(found)}, err
 }
 
@@ -56,7 +56,7 @@ func deleteRetention(c *call) (any, error) {
 }
 
 func setRetention(c *call, keep *job.Seconds) (any, error) {
-	return c.r.Admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), (*time.Duration)(keep), c.caller.Name)
+	return c.admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), (*time.Duration)(keep))
 }
 
 var eraseRoutes = []Route{
@@ -92,7 +92,7 @@ func eraseSubject(c *call, body Erasure) (any, error) {
 			return nil, err
 		}
 	}
-	did, err := c.r.Admin().Erase(c.ctx(), e, c.caller.Name)
+	did, err := c.admin().Erase(c.ctx(), e)
 	answer := Erased{Erased: did.Jobs, Open: did.Open, Sample: idTexts(did.Sample), Schedules: orEmpty(did.Schedules), Engines: orEmpty(did.Engines), AuditEntries: did.AuditEntries, DryRun: body.DryRun}
 	if did.Next != 0 {
 		answer.Next = idText(did.Next)

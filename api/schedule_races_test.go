@@ -17,18 +17,18 @@ func TestScheduleChangedSinceRead(t *testing.T) {
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
 	expression, kind, one := "@yearly", "echo", json.RawMessage(`{ "n": 1 }`)
-	_, err := h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &one}, "ana")
+	_, err := h.Admin("ana").SetSchedule(t.Context(), "yearly", job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &one})
 	is.NoErr(err)
-	seen, err := h.Admin().ScheduleByName(t.Context(), "yearly")
+	seen, err := h.Admin("").ScheduleByName(t.Context(), "yearly")
 	is.NoErr(err)
 	priority := 7
-	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
+	_, err = h.Admin("ben").SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting})
 	is.NoErr(err) // the schedule has not changed since it was read
-	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
+	_, err = h.Admin("ben").SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting})
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // the previous change has modified it
-	_, err = h.Admin().TriggerSchedule(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
+	_, err = h.Admin("ben").TriggerSchedule(t.Context(), "yearly", &seen.ScheduleSetting)
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error()))
-	fires, err := h.Admin().ScheduleOccurrences(t.Context(), "yearly", time.Time{}, 10)
+	fires, err := h.Admin("").ScheduleOccurrences(t.Context(), "yearly", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 0)
 }

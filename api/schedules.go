@@ -31,7 +31,7 @@ var scheduleRoutes = []Route{
 	{Method: http.MethodDelete, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Delete a schedule; its jobs continue",
 		statuses: []int{http.StatusNoContent}, do: deleteSchedule},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/pause", Needs: access.SchedulesManage, Summary: "Pause a schedule until it is resumed",
-		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().PauseSchedule) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.admin().PauseSchedule) }},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Resume a paused schedule from now on",
 		out: of[changed](), do: resumeSchedule},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, in addition to its occurrences",
@@ -39,7 +39,7 @@ var scheduleRoutes = []Route{
 }
 
 func listSchedules(c *call) (any, error) {
-	found, err := c.r.Admin().Schedules(c.ctx())
+	found, err := c.admin().Schedules(c.ctx())
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +55,11 @@ func previewSchedule(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.r.Admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), now, previewOccurrences)
+	return c.admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), now, previewOccurrences)
 }
 
 func showSchedule(c *call) (any, error) {
-	schedule, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
+	schedule, err := c.admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func listOccurrences(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.r.Admin().ScheduleOccurrences(c.ctx(), c.Param("name"), before, limit)
+	found, err := c.admin().ScheduleOccurrences(c.ctx(), c.Param("name"), before, limit)
 	return pageOf("occurrences", found, limit, func(last job.Occurrence) string {
 		return text.EncodeCursor("occurrences", last.FireAt.Format(time.RFC3339Nano))
 	}), err
@@ -116,7 +116,7 @@ func setSchedule(adjust func(job.ScheduleChange) job.ScheduleChange) handler {
 			if change.From, err = maySchedule(c, change); err != nil {
 				return err
 			}
-			done, err = c.r.Admin().SetSchedule(c.ctx(), c.Param("name"), change, c.caller.Name)
+			done, err = c.admin().SetSchedule(c.ctx(), c.Param("name"), change)
 			return err
 		})
 		if err != nil {
@@ -130,14 +130,14 @@ func deleteSchedule(c *call) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
-	return nil, c.r.Admin().DeleteSchedule(c.ctx(), c.Param("name"), c.caller.Name)
+	return nil, c.admin().DeleteSchedule(c.ctx(), c.Param("name"))
 }
 
 func resumeSchedule(c *call) (any, error) {
 	if _, err := mayTrigger(c); err != nil {
 		return nil, err
 	}
-	return toggleOne(c, c.Param("name"), c.r.Admin().ResumeSchedule)
+	return toggleOne(c, c.Param("name"), c.admin().ResumeSchedule)
 }
 
 func triggerSchedule(c *call) (any, error) {
@@ -150,7 +150,7 @@ func triggerSchedule(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		fire, err = c.r.Admin().TriggerSchedule(c.ctx(), c.Param("name"), as, c.caller.Name)
+		fire, err = c.admin().TriggerSchedule(c.ctx(), c.Param("name"), as)
 		return err
 	})
 	return fire, err
@@ -166,7 +166,7 @@ func triggerSchedule(c *call) (any, error) {
 // decision, or nil if the schedule does not exist.
 func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
-	before, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
+	before, err := c.admin().ScheduleByName(c.ctx(), c.Param("name"))
 	switch {
 	case err == nil:
 		setting, current = before.ScheduleSetting, &before.ScheduleSetting
@@ -183,7 +183,7 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 // mayTrigger rejects triggering or resuming a schedule whose jobs would need approval, unless the caller may approve them. It returns the
 // setting on which it based the decision.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
-	schedule, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
+	schedule, err := c.admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}

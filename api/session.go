@@ -187,7 +187,7 @@ func usedTLS(r *http.Request, trusted Proxies) bool {
 
 // pageRoutes returns the dashboard's routes below /ui/. The pages do their own permission checks and report errors as HTML.
 func (s *service) pageRoutes() []Route {
-	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.searched, Sessions: s.opts.Login != nil,
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(""), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.searched, Sessions: s.opts.Login != nil,
 		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, Locks: s.locks, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {

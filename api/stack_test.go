@@ -54,7 +54,7 @@ func TestRunningHandlersStack(t *testing.T) {
 	is.NoErr(err)
 	var stack job.Stack
 	pgtest.Wait(t, "the handler is blocked", func() bool {
-		stack, err = asking.Admin().Stack(t.Context(), number, "ana")
+		stack, err = asking.Admin("ana").Stack(t.Context(), number)
 		is.NoErr(err)
 		return strings.Contains(stack.Stack, "stuckInTheBasement")
 	})

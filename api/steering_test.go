@@ -159,7 +159,7 @@ func TestApprovalBypassByCancelRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: authenticateAs("sue", "submitter")})
-	_, err := h.Admin().SetLane(t.Context(), "careful", job.LaneChange{RequiresApproval: new(true)}, "ann")
+	_, err := h.Admin("ann").SetLane(t.Context(), "careful", job.LaneChange{RequiresApproval: new(true)})
 	is.NoErr(err)
 	id := h.submit(`{"kind":"echo","lane":"careful"}`)
 	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)

@@ -61,7 +61,7 @@ func TestRemoteCancelBeforeNextHeartbeat(t *testing.T) {
 	})
 	submit(t, p, raw("far", `{}`))
 	id := <-started
-	_, err := p.Admin().Cancel(t.Context(), id, "ops")
+	_, err := p.Admin("ops").Cancel(t.Context(), id)
 	is.NoErr(err)
 	select {
 	case cause := <-why:

@@ -18,7 +18,7 @@ func TestWorkerStepMakesLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
-	_, err := p.Admin().SetLane(t.Context(), "tenant/*", job.LaneChange{Slots: job.To(2)}, "ann")
+	_, err := p.Admin("ann").SetLane(t.Context(), "tenant/*", job.LaneChange{Slots: job.To(2)})
 	is.NoErr(err)
 	lanes := make(chan string, 2)
 	startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {

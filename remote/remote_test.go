@@ -291,7 +291,7 @@ func TestDatabaseFeaturesInRemoteHandler(t *testing.T) {
 	defer r.Close()
 	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.AllowUnregistered())
 	is.True(errors.Is(err, runner.ErrNoDatabase)) // the runner has no database connection
-	_, err = r.Admin().Status(t.Context())
+	_, err = r.Admin("").Status(t.Context())
 	is.True(errors.Is(err, runner.ErrNoDatabase))
 	is.True(errors.Is(r.Run(t.Context()), runner.ErrNoDatabase))
 }
@@ -338,7 +338,7 @@ func TestRemoteHandlerCancel(t *testing.T) {
 	})
 	id := submit(t, p, raw("long", `{}`))
 	<-begun
-	_, err := p.Admin().Cancel(t.Context(), id, "ops")
+	_, err := p.Admin("ops").Cancel(t.Context(), id)
 	is.NoErr(err)
 	ends(t, p, id, job.Cancelled)
 	is.True(errors.Is(why.Load().(error), job.ErrCancelled))

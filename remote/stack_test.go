@@ -46,7 +46,7 @@ func TestRemoteStackThroughOtherPod(t *testing.T) {
 			submit(t, pods[0], raw("far", `{}`))
 			id := <-started
 			for _, p := range pods {
-				stack, err := p.Admin().Stack(t.Context(), id, "ops")
+				stack, err := p.Admin("ops").Stack(t.Context(), id)
 				is.NoErr(err)
 				is.Equal(stack.Pod, "gpu-1")
 				is.True(strings.Contains(stack.Stack, "holding"))

@@ -18,7 +18,10 @@ import (
 // takes effect immediately, or at the next heartbeat if the notification is lost. Changes to lanes, pods, schedules and the queue state
 // never affect running jobs. [job.ErrOutcomeUnknown] means that the connection was lost before the reply arrived. Repeating the call is
 // safe and returns the outcome.
-type Admin struct{ pod *pod.Pod }
+type Admin struct {
+	pod   *pod.Pod
+	actor string // in the form stored in the audit log
+}
 
 // finishCommand returns a command's error. If the command succeeded, finishCommand first applies it on this pod without waiting for a
 // notification, so that it affects every job submitted here afterwards.
@@ -55,7 +58,7 @@ func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 // SetRetention sets how long a kind's jobs are kept after ending in a given state, in whole seconds; 0 keeps them forever, and nil removes
 // the override. It takes effect at the next maintenance run, which permanently deletes older jobs. The kind need not be registered here.
 // SetRetention returns [job.ErrInvalidSetting] if a value is invalid.
-func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keep *time.Duration, actor string) (job.RetentionChanged, error) {
-	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, (*job.Seconds)(keep), named(actor))
+func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keep *time.Duration) (job.RetentionChanged, error) {
+	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, (*job.Seconds)(keep), a.actor)
 	return done, a.finishCommand(ctx, err)
 }

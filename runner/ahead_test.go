@@ -136,7 +136,7 @@ func TestClaimAheadCancelled(t *testing.T) {
 	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 5)...))
 	is.NoErr(err)
 	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return queryOne[int](t, pool, taken) > 0 })
-	_, err = r.Admin().Cancel(t.Context(), ids[1], "me")
+	_, err = r.Admin("me").Cancel(t.Context(), ids[1])
 	is.NoErr(err)
 	is.Equal(waitEnded(t, r, ids[1]).State, job.Cancelled)
 	open()
@@ -156,7 +156,7 @@ func TestStoppingPodReturnsClaimsAhead(t *testing.T) {
 	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
 	is.NoErr(err)
 	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return queryOne[int](t, pool, taken) > 0 })
-	_, err = r.Admin().DrainPod(t.Context(), "a", 0, "me")
+	_, err = r.Admin("me").DrainPod(t.Context(), "a", 0)
 	is.NoErr(err)
 	pgtest.Wait(t, "no claim is held", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
@@ -202,7 +202,7 @@ func TestClaimsAheadLaneOrder(t *testing.T) {
 		priority int
 	}
 	var list []waiting
-	_, err := r.Admin().Pause(t.Context(), "me")
+	_, err := r.Admin("me").Pause(t.Context())
 	is.NoErr(err)
 	for range 5 {
 		priority := dice.IntN(3) * 10
@@ -215,10 +215,10 @@ func TestClaimsAheadLaneOrder(t *testing.T) {
 	cancelled := map[int64]bool{}
 	for range 20 {
 		id := list[dice.IntN(len(list))].id
-		_, _ = r.Admin().Cancel(t.Context(), id, "dice")
+		_, _ = r.Admin("dice").Cancel(t.Context(), id)
 		cancelled[id] = true
 	}
-	_, err = r.Admin().Resume(t.Context(), "me")
+	_, err = r.Admin("me").Resume(t.Context())
 	is.NoErr(err)
 	open()
 	waitEnded(t, r, slow)

@@ -59,7 +59,7 @@ func TestAdmissionsForManyJobs(t *testing.T) {
 		is.NoErr(err)
 	}) <= 2)
 	is.True(admitted(func() {
-		done, err := r.Admin().CancelMany(t.Context(), job.Filter{Kind: "k"}, false, "test")
+		done, err := r.Admin("test").CancelMany(t.Context(), job.Filter{Kind: "k"}, false)
 		is.NoErr(err)
 		is.Equal(done.Done, 2*subjects+5)
 	}) <= 2)
@@ -106,9 +106,9 @@ func TestJobsMovedByLaneDeletion(t *testing.T) {
 	r := start(t, pool, onlyWoken, map[string]handler{"k": succeed})
 	var ids []int64
 	for _, name := range []string{"old", "other"} {
-		_, err := r.Admin().SetLane(t.Context(), name, job.LaneChange{}, "test")
+		_, err := r.Admin("test").SetLane(t.Context(), name, job.LaneChange{})
 		is.NoErr(err)
-		_, err = r.Admin().DrainLane(t.Context(), name, 0, "test")
+		_, err = r.Admin("test").DrainLane(t.Context(), name, 0)
 		is.NoErr(err)
 		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Lane(name)))
 	}
@@ -125,7 +125,7 @@ func TestJobsMovedByLaneDeletion(t *testing.T) {
 	end $$`)
 	exec(t, pool, `create trigger late after update of lane on trapeze.live for each row when (old.lane = 'old') execute function late()`)
 	exec(t, pool, `create trigger late after delete on trapeze.lanes for each row execute function late()`)
-	_, err := r.Admin().DeleteLane(t.Context(), "old", "default", "test", false)
+	_, err := r.Admin("test").DeleteLane(t.Context(), "old", "default", false)
 	is.NoErr(err)
 	for _, id := range ids {
 		is.Equal(waitEnded(t, r, id).State, job.Succeeded)

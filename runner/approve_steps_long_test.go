@@ -41,7 +41,7 @@ func TestEmittedStepIntoApprovalLane(t *testing.T) {
 		steps := awaiting(t, pool, "risky", n)
 		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // no step has run
 		for _, step := range steps {
-			is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
+			is.NoErr(r.Admin("bob").Approve(t.Context(), step))
 		}
 		quiet(t, pool)
 		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)

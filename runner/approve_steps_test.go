@@ -42,17 +42,17 @@ func TestStepsOfApprovedPipeline(t *testing.T) {
 	})
 	for _, args := range []job.Args{rawArgs("emits"), rawArgs("fans"), runner.Chain(rawArgs("risky"), rawArgs("safe"))} {
 		id := enqueue(t, r, args)
-		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin("bob").Approve(t.Context(), id))
 		quiet(t, pool)
 		is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
 	}
 	// The new arguments have not been approved.
 	last := queryOne[int64](t, pool, `select max(id) from trapeze.job where kind = 'risky' and parent_id is not null`)
 	exec(t, pool, `update trapeze.done set state = 'failed' where id = $1`, last)
-	_, err := r.Admin().Retry(t.Context(), last, "ann", 1)
+	_, err := r.Admin("ann").Retry(t.Context(), last, 1)
 	is.NoErr(err)
 	is.Equal(get(t, r, last).State, job.AwaitingApproval)
-	is.NoErr(r.Admin().Approve(t.Context(), last, "bob"))
+	is.NoErr(r.Admin("bob").Approve(t.Context(), last))
 	planned := enqueue(t, r, runner.Chain(rawArgs("safe"), rawArgs("risky")))
 	quiet(t, pool)
 	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, planned), 2)
@@ -76,11 +76,11 @@ func TestFailureJobIntoApprovalLane(t *testing.T) {
 	} {
 		submit()
 		step := awaiting(t, pool, "risky", 1)[0]
-		is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
+		is.NoErr(r.Admin("bob").Approve(t.Context(), step))
 		is.Equal(waitEnded(t, r, step).State, job.Succeeded)
 	}
 	asks := enqueue(t, r, rawArgs("safe"), runner.Lane("careful"), runner.OnFailureOrCancel(rawArgs("risky")))
-	_, err := r.Admin().Cancel(t.Context(), asks, "ann") // cancelled before it is approved
+	_, err := r.Admin("ann").Cancel(t.Context(), asks) // cancelled before it is approved
 	is.NoErr(err)
 	awaiting(t, pool, "risky", 1)
 	checkHistory(t, pool, r)
@@ -99,7 +99,7 @@ func TestUnapprovedChildAfterRetry(t *testing.T) {
 	child := awaiting(t, pool, "risky", 1)[0]
 	pgtest.Wait(t, "the approval expires", func() bool { return r.Maintain(t.Context()) == nil && get(t, r, child).State == job.Cancelled })
 	is.Equal(waitEnded(t, r, id).State, job.Failed) // the job failed because its only child was cancelled
-	_, err := r.Admin().RetryPipeline(t.Context(), id, "ann", nil)
+	_, err := r.Admin("ann").RetryPipeline(t.Context(), id, nil)
 	is.NoErr(err)
 	is.Equal(get(t, r, child).State, job.AwaitingApproval)
 	is.Equal(get(t, r, id).State, job.Waiting)
@@ -117,16 +117,16 @@ func TestFanOutRetryWithApprovals(t *testing.T) {
 	})
 	id := enqueue(t, r, rawArgs("fan"))
 	awaiting(t, pool, "risky", 2)
-	_, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
+	_, err := r.Admin("ann").CancelPipeline(t.Context(), id)
 	is.NoErr(err)
 	quiet(t, pool)
 	all := true
-	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled, job.Failed}, Children: &all}, false, "ann")
+	m, err := r.Admin("ann").RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled, job.Failed}, Children: &all}, false)
 	is.NoErr(err)
 	is.Equal(m.Done, 3)
 	is.Equal(queryOne[[]int](t, pool, `select array[open, failed] from trapeze.fan_outs where id = $1`, id), []int{2, 0})
 	for _, child := range awaiting(t, pool, "risky", 2) {
-		is.NoErr(r.Admin().Approve(t.Context(), child, "bob"))
+		is.NoErr(r.Admin("bob").Approve(t.Context(), child))
 	}
 	quiet(t, pool)
 	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)

@@ -62,12 +62,12 @@ func TestApprovalAcrossSubmissionPaths(t *testing.T) {
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // no other job has started
 
 	for _, id := range ids[:10] {
-		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin("bob").Approve(t.Context(), id))
 		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
-		is.True(errors.Is(r.Admin().Approve(t.Context(), id, "bob"), job.ErrNotAwaitingApproval))
+		is.True(errors.Is(r.Admin("bob").Approve(t.Context(), id), job.ErrNotAwaitingApproval))
 	}
 	is.Equal(eventsOf(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.promoted", "job.claimed", "job.succeeded"})
-	is.True(errors.Is(r.Admin().Approve(t.Context(), 1<<40, ""), job.ErrNotFound))
+	is.True(errors.Is(r.Admin("").Approve(t.Context(), 1<<40), job.ErrNotFound))
 	checkHistory(t, pool, r)
 }
 
@@ -78,7 +78,7 @@ func TestApprovalWakeUpAcrossPods(t *testing.T) {
 	a := start(t, pool, runner.Options{PodName: "a", PollInterval: time.Hour, Disabled: true}, map[string]handler{"k": succeed})
 	start(t, pool, runner.Options{PodName: "b", PollInterval: time.Hour}, map[string]handler{"k": succeed})
 	id := enqueue(t, a, rawArgs("k"), runner.NeedsApproval())
-	is.NoErr(a.Admin().Approve(t.Context(), id, ""))
+	is.NoErr(a.Admin("").Approve(t.Context(), id))
 	is.Equal(waitEnded(t, a, id).State, job.Succeeded) // the approval woke the pod: its next poll is an hour away
 }
 
@@ -93,13 +93,13 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 		}})
 	id := enqueue(t, r, runner.Chain(rawArgs("a"), rawArgs("b")))
 	inState(t, r, id, job.AwaitingApproval)
-	is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
+	is.NoErr(r.Admin("bob").Approve(t.Context(), id))
 	quiet(t, pool)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
 	_, err := r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), runner.Step(rawArgs("b"), runner.NeedsApproval())))
 	is.True(errors.Is(err, job.ErrInvalid)) // a step of a chain cannot require approval
 	asks := enqueue(t, r, rawArgs("asks"))
-	is.NoErr(r.Admin().Approve(t.Context(), asks, ""))
+	is.NoErr(r.Admin("").Approve(t.Context(), asks))
 	j := waitEnded(t, r, asks)
 	is.Equal(j.State, job.Failed) // the job fails instead of ignoring the request for approval
 	is.True(strings.Contains(message(j), "approval is allowed only on submissions"))
@@ -130,40 +130,40 @@ func TestRetryOfUnapprovedJob(t *testing.T) {
 	asks := enqueue(t, r, rawArgs("fails", "false"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
 	lane := enqueue(t, r, rawArgs("fails", "false"), runner.Lane("careful"))
 	for _, id := range []int64{asks, lane} {
-		_, err := r.Admin().Cancel(t.Context(), id, "ann")
+		_, err := r.Admin("ann").Cancel(t.Context(), id)
 		is.NoErr(err)
 	}
-	again, err := r.Admin().Retry(t.Context(), asks, "ann", nil)
+	again, err := r.Admin("ann").Retry(t.Context(), asks, nil)
 	is.NoErr(err)
 	is.Equal(len(again), 0) // no job has become pending
-	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
+	many, err := r.Admin("ann").RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false)
 	is.NoErr(err)
 	is.Equal([]int{many.Done, many.Skipped}, []int{1, 0})
 	for _, id := range []int64{asks, lane} {
 		is.Equal(get(t, r, id).State, job.AwaitingApproval)
-		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin("bob").Approve(t.Context(), id))
 		pgtest.Wait(t, "the job has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
 	}
-	again, err = r.Admin().Retry(t.Context(), asks, "ann", nil)
+	again, err = r.Admin("ann").Retry(t.Context(), asks, nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{asks}) // this job had already been approved
 	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
 	for _, id := range []int64{asks, lane} {
-		_, err = r.Admin().Retry(t.Context(), id, "ann", json.RawMessage("true"))
+		_, err = r.Admin("ann").Retry(t.Context(), id, json.RawMessage("true"))
 		is.NoErr(err)
 		is.Equal(get(t, r, id).State, job.AwaitingApproval) // the new arguments were not approved
-		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin("bob").Approve(t.Context(), id))
 		is.Equal(inState(t, r, id, job.Succeeded).StartedAt != nil, true)
 	}
 	is.Equal(eventsOf(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.promoted", "job.claimed", "job.failed",
 		"job.operator_retry", "job.approved", "job.promoted", "job.claimed", "job.succeeded"})
 
-	_, err = r.Admin().Pause(t.Context(), "bob")
+	_, err = r.Admin("bob").Pause(t.Context())
 	is.NoErr(err)
 	free := enqueue(t, r, rawArgs("fails", "true"), runner.Delay(time.Hour))
-	_, err = r.Admin().Cancel(t.Context(), free, "ann")
+	_, err = r.Admin("ann").Cancel(t.Context(), free)
 	is.NoErr(err)
-	again, err = r.Admin().Retry(t.Context(), free, "ann", nil)
+	again, err = r.Admin("ann").Retry(t.Context(), free, nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{free}) // a job that never needed approval runs immediately
 	checkHistory(t, pool, r)

@@ -268,7 +268,7 @@ func TestCancelBeforeBatchCall(t *testing.T) {
 	var p postman
 	r, _ := startBatches(t, pool, &p, 2, runner.Options{})
 	first := enqueueStarted(t, r, parcel{})
-	_, err := r.Admin().Cancel(t.Context(), first, "ada")
+	_, err := r.Admin("ada").Cancel(t.Context(), first)
 	is.NoErr(err)
 	is.Equal(waitEnded(t, r, first).State, job.Cancelled)
 	for _, id := range sendParcels(t, r, "", "") {
@@ -307,7 +307,7 @@ func TestCancelDuringBatchCall(t *testing.T) {
 	ids := sendParcels(t, r, "", "", "")
 	jobs := <-called
 	cancel := func(id int64) {
-		_, err := r.Admin().Cancel(t.Context(), id, "ada")
+		_, err := r.Admin("ada").Cancel(t.Context(), id)
 		is.NoErr(err)
 	}
 	exec(t, pool, `delete from trapeze.live where id = $1`, ids[1])

@@ -32,7 +32,7 @@ func TestDeclaredLaneOverriddenInDatabase(t *testing.T) {
 	is.Equal(audited(t, pods[0]), []string{"system lane.set lane interactive"})
 	is.Equal(get(t, pods[1], enqueue(t, pods[1], rawArgs("a"))).Lane, "interactive")
 
-	_, err := pods[0].Admin().SetLane(t.Context(), "interactive", job.LaneChange{Slots: job.To(3)}, "ann")
+	_, err := pods[0].Admin("ann").SetLane(t.Context(), "interactive", job.LaneChange{Slots: job.To(3)})
 	is.NoErr(err)
 	start(t, pgtest.Connect(t, url), o, map[string]handler{"a": succeed, "b": succeed, "c": succeed})
 	is.Equal(lanes(), "default=:,interactive=3:a,known=7:c") // a later start changes nothing

@@ -23,9 +23,9 @@ func TestCancelRacingFinish(t *testing.T) {
 		return runner.Then(rawArgs("b")), nil
 	}, "b": succeed})
 	for i := range cancelRounds {
-		end := []func(context.Context, int64, string, ...runner.Condition) (runner.CancelResult, error){r.Admin().Cancel, r.Admin().ForceCancel}[i%2]
+		end := []func(context.Context, int64, ...runner.Condition) (runner.CancelResult, error){r.Admin("ann").Cancel, r.Admin("ann").ForceCancel}[i%2]
 		id := enqueue(t, r, rawArgs("a"), runner.Subject(fmt.Sprint(i%4)))
-		c, err := end(t.Context(), id, "")
+		c, err := end(t.Context(), id)
 		j := waitEnded(t, r, id)
 		switch {
 		case errors.Is(err, job.ErrAlreadyTerminal):

@@ -24,17 +24,17 @@ func TestCancelOfWaitingJob(t *testing.T) {
 	for _, options := range map[string][]runner.EnqueueOption{"pending": nil, "parked": {runner.Delay(time.Hour)}} {
 		for _, stop := range []bool{false, true} {
 			id := enqueue(t, r, rawArgs("a"), options...)
-			end, want := r.Admin().Cancel, job.ReasonCancelled
+			end, want := r.Admin("ada").Cancel, job.ReasonCancelled
 			if stop {
-				end, want = r.Admin().ForceCancel, job.ReasonForceCancelled
+				end, want = r.Admin("ada").ForceCancel, job.ReasonForceCancelled
 			}
-			c, err := end(t.Context(), id, "ada")
+			c, err := end(t.Context(), id)
 			is.NoErr(err)
 			is.Equal(c.State, job.Cancelled) // the job is cancelled immediately
 			j := get(t, r, id)
 			is.Equal(j.State, job.Cancelled)
 			is.Equal(reasonOf(j), want)
-			c, err = end(t.Context(), id, "ada")
+			c, err = end(t.Context(), id)
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second cancel is rejected
 			is.Equal(c.State, job.Cancelled)                // the final state is returned along with the error
 			events, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
@@ -42,7 +42,7 @@ func TestCancelOfWaitingJob(t *testing.T) {
 			is.Equal(events[len(events)-1].Actor, "ada")
 		}
 	}
-	_, err := r.Admin().Cancel(t.Context(), 1<<40, "")
+	_, err := r.Admin("").Cancel(t.Context(), 1<<40)
 	is.True(errors.Is(err, job.ErrNotFound))
 	run(t, r)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // no job was ever claimed
@@ -80,11 +80,11 @@ func TestCancelOfRunningJob(t *testing.T) {
 					is := is.New(t)
 					id := enqueue(t, a, rawArgs(name), runner.Subject(name))
 					inState(t, a, id, job.Running)
-					end, cause, reason := r.Admin().Cancel, job.ErrCancelled, job.ReasonCancelled
+					end, cause, reason := r.Admin("ada").Cancel, job.ErrCancelled, job.ReasonCancelled
 					if stop {
-						end, cause, reason = r.Admin().ForceCancel, job.ErrForceCancelled, job.ReasonForceCancelled
+						end, cause, reason = r.Admin("ada").ForceCancel, job.ErrForceCancelled, job.ReasonForceCancelled
 					}
-					c, err := end(t.Context(), id, "")
+					c, err := end(t.Context(), id)
 					is.NoErr(err)
 					is.Equal(c.State == job.Cancelled, stop) // only a stop ends the job immediately
 					is.True(errors.Is(<-causes, cause))      // the handler's context was cancelled with this cause
@@ -125,7 +125,7 @@ func TestStoppedJobStoredWork(t *testing.T) {
 	}})
 	id := enqueueStarted(t, r, rawArgs("k"))
 	pgtest.Wait(t, "the job reports progress", func() bool { j := get(t, r, id); return j.Progress != nil && j.Progress.Done != nil })
-	_, err := r.Admin().Cancel(t.Context(), id, "ada")
+	_, err := r.Admin("ada").Cancel(t.Context(), id)
 	is.NoErr(err)
 	j := inState(t, r, id, job.Cancelled)
 	is.Equal([]int64{*j.Progress.Done, *j.Progress.Total}, []int64{5, 10})

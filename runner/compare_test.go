@@ -63,7 +63,7 @@ func TestStopCauseAfterOperatorStop(t *testing.T) {
 	operator := newRunner(t, pool, runner.Options{}, nil)
 	for range jobs {
 		id := enqueueStarted(t, r, rawArgs("k"))
-		_, err := operator.Admin().ForceCancel(t.Context(), id, "ann")
+		_, err := operator.Admin("ann").ForceCancel(t.Context(), id)
 		is.NoErr(err)
 		is.True(errors.Is(soonest(t, causes), job.ErrForceCancelled))
 	}

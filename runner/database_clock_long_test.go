@@ -85,8 +85,8 @@ func TestDatabaseClockJumps(t *testing.T) {
 	logged("clock was set back")
 	run()
 	before = fires()
-	for _, change := range []func(context.Context, string, string) (bool, error){r.Admin().PauseSchedule, r.Admin().ResumeSchedule} {
-		changed, err := change(t.Context(), "tick", "operator") // the remedy of doctor for a schedule that waits until the clock has caught up
+	for _, change := range []func(context.Context, string) (bool, error){r.Admin("ann").PauseSchedule, r.Admin("ann").ResumeSchedule} {
+		changed, err := change(t.Context(), "tick") // the remedy of doctor for a schedule that waits until the clock has caught up
 		is.NoErr(err)
 		is.True(changed)
 	}

@@ -30,8 +30,8 @@ func TestTheDeclaredDefaultLaneApplies(t *testing.T) {
 	is.Equal(slots(), "16 16 default 1")
 	declare(8)
 	is.Equal(slots(), "16 16 default 1") // from then on, the database is authoritative
-	admin := start(t, pool, runner.Options{}, nil).Admin()
-	_, err := admin.SetLane(t.Context(), job.DefaultLane, job.LaneChange{Slots: job.Limit[int]{Set: true}, SlotsPerPod: job.Limit[int]{Set: true}}, "operator")
+	admin := start(t, pool, runner.Options{}, nil).Admin("operator")
+	_, err := admin.SetLane(t.Context(), job.DefaultLane, job.LaneChange{Slots: job.Limit[int]{Set: true}, SlotsPerPod: job.Limit[int]{Set: true}})
 	is.NoErr(err)
 	declare(4)
 	is.Equal(slots(), "default 2") // an operator has removed the limits

@@ -133,7 +133,7 @@ func TestPartCompletedBeforeDeferral(t *testing.T) {
 	cancelled, tokens := deferring(t, 1)
 	id = enqueue(t, cancelled, rawArgs("deferred"))
 	inState(t, cancelled, id, job.Waiting)
-	_, err := cancelled.Admin().Cancel(t.Context(), id, "me")
+	_, err := cancelled.Admin("me").Cancel(t.Context(), id)
 	is.NoErr(err)
 	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job is waiting for this part anymore
 	checkHistory(t, pool, r)

@@ -55,7 +55,7 @@ func TestLaneOrderWithDistantDatabase(t *testing.T) {
 		called.add(j.ID())
 		return nil, nil
 	})
-	_, err := r.Admin().Pause(t.Context(), "me")
+	_, err := r.Admin("me").Pause(t.Context())
 	is.NoErr(err)
 	var want []int64
 	for i := range 5 {
@@ -63,7 +63,7 @@ func TestLaneOrderWithDistantDatabase(t *testing.T) {
 		is.NoErr(err)
 		want = append(append(want, ids...), enqueue(t, r, rawArgs("job"), runner.Subject(string(rune('a'+i)))))
 	}
-	_, err = r.Admin().Resume(t.Context(), "me")
+	_, err = r.Admin("me").Resume(t.Context())
 	is.NoErr(err)
 	for _, id := range want {
 		waitEnded(t, r, id)

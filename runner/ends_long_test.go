@@ -56,19 +56,19 @@ func TestEndCountByCause(t *testing.T) {
 	for _, kind := range []string{"fine", "fails", "panics", "chains"} {
 		submit(kind)
 	}
-	_, err := b.Admin().Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
+	_, err := b.Admin("me").Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)))
 	is.NoErr(err)
-	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // the job is due, but not running on any pod
+	_, err = a.Admin("me").Cancel(t.Context(), submit("cancelled")) // the job is due, but not running on any pod
 	is.NoErr(err)
 	for range 3 {
 		submit("crowd", runner.Delay(time.Hour))
 	}
-	_, err = b.Admin().CancelMany(t.Context(), runner.Filter{Kind: "crowd"}, false, "me")
+	_, err = b.Admin("me").CancelMany(t.Context(), runner.Filter{Kind: "crowd"}, false)
 	is.NoErr(err)
 	for _, end := range []func(*runner.Runner, int64) error{
-		func(r *runner.Runner, id int64) error { _, err := r.Admin().Cancel(t.Context(), id, "me"); return err },
+		func(r *runner.Runner, id int64) error { _, err := r.Admin("me").Cancel(t.Context(), id); return err },
 		func(r *runner.Runner, id int64) error {
-			_, err := r.Admin().ForceCancel(t.Context(), id, "me")
+			_, err := r.Admin("me").ForceCancel(t.Context(), id)
 			return err
 		},
 	} {
@@ -80,7 +80,7 @@ func TestEndCountByCause(t *testing.T) {
 	}
 	id := submit("shrugs") // its handler succeeds after the cancellation was committed, so the job ends as cancelled
 	inState(t, a, id, job.Running)
-	_, err = a.Admin().Cancel(t.Context(), id, "me")
+	_, err = a.Admin("me").Cancel(t.Context(), id)
 	is.NoErr(err)
 	id = submit("runs") // this job's pod dies
 	inState(t, a, id, job.Running)
@@ -88,7 +88,7 @@ func TestEndCountByCause(t *testing.T) {
 	exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead') where id = $1`, id)
 	is.Equal(*waitEnded(t, a, id).ErrorClass, job.ClassCrashLimit)
 	chain := enqueue(t, a, runner.Chain(rawArgs("fine"), rawArgs("fine")), runner.Delay(time.Hour))
-	_, err = a.Admin().CancelPipeline(t.Context(), chain, "me")
+	_, err = a.Admin("me").CancelPipeline(t.Context(), chain)
 	is.NoErr(err)
 	submit("fans") // "later" has no handler here; it is cancelled when its sibling fails
 	pgtest.Wait(t, "every job has ended", func() bool {

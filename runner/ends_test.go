@@ -40,7 +40,7 @@ func TestForeignKindMetricsBound(t *testing.T) {
 	}
 	_, err := r.EnqueueMany(t.Context(), list, runner.AllowUnregistered())
 	is.NoErr(err)
-	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
+	m, err := r.Admin("me").CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false)
 	is.NoErr(err)
 	is.Equal(m.Done, 1100)
 	is.Equal(metricValue(t, r, "trapeze_jobs_finished_total"), 1100.0)

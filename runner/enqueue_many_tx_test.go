@@ -86,7 +86,7 @@ func TestEnqueueManyApprovalAndDelay(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	yes := true
-	_, err := r.Admin().SetLane(t.Context(), "guarded", job.LaneChange{Slots: job.To(2), RequiresApproval: &yes}, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "guarded", job.LaneChange{Slots: job.To(2), RequiresApproval: &yes})
 	is.NoErr(err)
 	for want, option := range map[job.State]runner.EnqueueOption{job.AwaitingApproval: runner.Lane("guarded"), job.Pending: runner.Delay(time.Hour)} {
 		is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {

@@ -44,13 +44,12 @@ type EraseResult struct {
 // [EraseResult.Next] set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of
 // the subject. Erase needs the permissions listed in docs/grants.md. It returns [job.ErrInvalid] if there is no subject. After
 // [job.ErrOutcomeUnknown], the call can be repeated.
-func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did EraseResult, err error) {
-	actor = named(actor)
+func (a Admin) Erase(ctx context.Context, e Erasure) (did EraseResult, err error) {
 	if e.Subject == "" {
 		return did, fmt.Errorf("%w: erase: subject is required", job.ErrInvalid)
 	}
 	for begin := time.Now(); ; {
-		page, err := admin.Erase(ctx, a.pod.Commands, e.Subject, e.Kind, e.After, e.DryRun, actor)
+		page, err := admin.Erase(ctx, a.pod.Commands, e.Subject, e.Kind, e.After, e.DryRun, a.actor)
 		did.Jobs += page.Jobs
 		did.Open += len(page.Open)
 		did.Sample = append(did.Sample, page.Open[:min(len(page.Open), eraseSample-len(did.Sample))]...)
@@ -65,7 +64,7 @@ func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did EraseRes
 			return did, nil
 		}
 	}
-	done, err := admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, actor)
+	done, err := admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, a.actor)
 	did.AuditEntries, did.Schedules, did.Engines = done.AuditEntries, done.Schedules, done.Engines
 	return did, a.pod.CommandError(err)
 }

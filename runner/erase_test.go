@@ -103,7 +103,7 @@ func TestErasureInAllTables(t *testing.T) {
 	waitEnded(t, r, deferred)
 	// Operators mention the subject in the reasons for their commands.
 	submit(rawArgs("nothing", text), runner.Delay(time.Hour))
-	_, err := r.Admin().CancelMany(ctx, job.Filter{Subject: planted}, false, "ann")
+	_, err := r.Admin("ann").CancelMany(ctx, job.Filter{Subject: planted}, false)
 	is.NoErr(err)
 	// Move the job a day into the past.
 	exec(t, pool, `update trapeze.done set finished_at = finished_at - interval '1 day' where id = $1`, failed)
@@ -124,20 +124,20 @@ func TestErasureInAllTables(t *testing.T) {
 		}
 	}
 
-	dry, err := r.Admin().Erase(ctx, runner.Erasure{Subject: planted, DryRun: true}, "ann")
+	dry, err := r.Admin("ann").Erase(ctx, runner.Erasure{Subject: planted, DryRun: true})
 	is.NoErr(err)
 	is.Equal(tablesWith(t, pool, planted), had) // a dry run changes nothing
 
-	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: planted}, "ann")
+	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: planted})
 	is.NoErr(err)
 	is.Equal(did.Jobs, dry.Jobs)
 	is.Equal(did.AuditEntries, dry.AuditEntries)
 	is.Equal(did.Sample, []int64{waits}) // the skipped job, which has not finished
 	is.Equal(did.Open, 1)
 	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
-	_, err = r.Admin().Cancel(t.Context(), waits, "ann")
+	_, err = r.Admin("ann").Cancel(t.Context(), waits)
 	is.NoErr(err)
-	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: planted}, "ann")
+	did, err = r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: planted})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1)
 	is.Equal(did.Open, 0)
@@ -153,7 +153,7 @@ func TestErasureInAllTables(t *testing.T) {
 
 	// An erased job cannot run again.
 	for _, id := range []int64{failed, planner, fast, queryOne[int64](t, pool, `select id from trapeze.jobs where parent_id = $1 and group_id is null`, mixed), queryOne[int64](t, pool, `select id from trapeze.jobs where pipeline_id = $1 and kind = 'fails'`, chain)} {
-		_, err := r.Admin().Retry(t.Context(), id, "ann", nil)
+		_, err := r.Admin("ann").Retry(t.Context(), id, nil)
 		if !errors.Is(err, job.ErrPruned) {
 			t.Errorf("job %d runs again: %v", id, err)
 		}
@@ -180,13 +180,13 @@ func TestErasureWithRunningDescendants(t *testing.T) {
 	waitEnded(t, r, chain)
 	waitEnded(t, r, failed)
 	waitEnded(t, r, alone)
-	_, err := r.Admin().SetSchedule(ctx, "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("nothing"), Subject: new("a")}, "ann")
+	_, err := r.Admin("ann").SetSchedule(ctx, "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("nothing"), Subject: new("a")})
 	is.NoErr(err)
 
-	did, err := r.Admin().Erase(ctx, runner.Erasure{Subject: "a", Kind: "waits"}, "ann")
+	did, err := r.Admin("ann").Erase(ctx, runner.Erasure{Subject: "a", Kind: "waits"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 0)
-	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
+	did, err = r.Admin("ann").Erase(ctx, runner.Erasure{Subject: "a"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1) // only the job without descendants
 	is.Equal(did.Schedules, []string{"daily"})
@@ -195,11 +195,11 @@ func TestErasureWithRunningDescendants(t *testing.T) {
 	}
 	open()
 	quiet(t, pool)
-	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
+	did, err = r.Admin("ann").Erase(ctx, runner.Erasure{Subject: "a"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 4) // both jobs, and the jobs that followed from them
 	is.Equal(did.Open, 0)
-	_, err = r.Admin().Erase(ctx, runner.Erasure{}, "ann")
+	_, err = r.Admin("ann").Erase(ctx, runner.Erasure{})
 	is.True(errors.Is(err, job.ErrInvalid))
 }
 
@@ -222,7 +222,7 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 	erased := make(chan error, 1)
 	go func() {
 		for { // retried, because on a busy machine the lock is held longer than Erase waits for it
-			_, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
+			_, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a"})
 			if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
 				erased <- err
 				return
@@ -230,7 +230,7 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 		}
 	}()
 	pgtest.Wait(t, "the erasure is waiting for a lock", func() bool { return queryOne[int](t, pool, waitForLocks) > 0 })
-	_, err = r.Admin().Retry(t.Context(), again, "ann", nil)
+	_, err = r.Admin("ann").Retry(t.Context(), again, nil)
 	is.NoErr(err)
 	followers := func() int {
 		return queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where subject = 'b'`)
@@ -239,7 +239,7 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 	quiet(t, pool)
 	is.NoErr(tx.Rollback(t.Context()))
 	is.NoErr(<-erased)
-	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann") // finds the job if it was not erased
+	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a"}) // finds the job if it was not erased
 	is.NoErr(err)
 	is.Equal(did.Open, 0)
 	is.Equal(followers(), 0)
@@ -260,10 +260,10 @@ func TestErasureOfPrunedFailureJobs(t *testing.T) {
 	})
 	quiet(t, pool)
 	exec(t, pool, `delete from trapeze.job_events where event = 'job.followed'`)
-	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a", Kind: "nothing"}, "ann")
+	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a", Kind: "nothing"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 3) // the chain of two, and the job submitted when its second step failed
-	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
+	did, err = r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 2)
 	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where args::text = '"PLANTED"'`), 1)
@@ -293,11 +293,11 @@ func TestErasureOfAuditSpellings(t *testing.T) {
 	for _, query := range []string{"subject=%C3%84nn+Lee%3A1", "limit=9&subject=%c3%84%6en%20Lee:1&to=7", "subject=Änn+Lee:1", "subject=%C3%84nn+Lee%3A12"} {
 		exec(t, pool, `insert into trapeze.audit (actor, action, target, after) values ('ann', 'job.read_args', 'jobs', json_build_object('asked', '/jobs?' || $1::text))`, query)
 	}
-	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "Änn Lee:1"}, "ann")
+	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "Änn Lee:1"})
 	is.NoErr(err)
 	is.Equal(did.AuditEntries, 3)
 	is.Equal(queryOne[string](t, pool, `select after ->> 'asked' from trapeze.audit where after ->> 'asked' <> ''`), "/jobs?subject=%C3%84nn+Lee%3A12")
-	_, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}, "ann") // the longest possible subject
+	_, err = r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}) // the longest possible subject
 	is.NoErr(err)
 }
 
@@ -314,7 +314,7 @@ func TestErasureBesideOtherAuditEntries(t *testing.T) {
 		exec(t, pool, `insert into trapeze.audit (actor, action, target, reason, after) values ('ann', $1, 'jobs', $2, $3)`, e[0], e[1], e[2])
 	}
 	for _, dry := range []bool{true, false} {
-		did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "state", DryRun: dry}, "ann")
+		did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "state", DryRun: dry})
 		is.NoErr(err)
 		is.Equal(did.AuditEntries, 4)
 	}

@@ -174,7 +174,7 @@ func ExampleNeedsApproval() {
 		made, err := r.Enqueue(ctx, Mail{"everybody"}, runner.NeedsApproval())
 		must(err)
 		fmt.Println(made.State)
-		must(r.Admin().Approve(ctx, made.ID, "the boss"))
+		must(r.Admin("the boss").Approve(ctx, made.ID))
 		await(ctx, r, made.ID)
 	})
 	// Output:
@@ -213,10 +213,10 @@ func ExampleRunner_DeclareSchedule() {
 	}, func(ctx context.Context, r *runner.Runner) {
 		var err error
 		for err = runner.ErrUnknownSchedule; errors.Is(err, runner.ErrUnknownSchedule) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			_, err = r.Admin().ScheduleByName(ctx, "nightly") // Run declares the schedule
+			_, err = r.Admin("").ScheduleByName(ctx, "nightly") // Run declares the schedule
 		}
 		must(err)
-		fire, err := r.Admin().TriggerSchedule(ctx, "nightly", nil, "the boss")
+		fire, err := r.Admin("the boss").TriggerSchedule(ctx, "nightly", nil)
 		must(err)
 		await(ctx, r, *fire.JobID)
 	})
@@ -228,7 +228,7 @@ func ExampleRunner_DeclareSchedule() {
 // A lane limits the number of jobs of certain kinds that run concurrently, across all pods. Operators can change the limit at run time.
 func ExampleAdmin_SetLane() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
-		_, err := r.Admin().SetLane(ctx, "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}}, "the boss")
+		_, err := r.Admin("the boss").SetLane(ctx, "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}})
 		must(err)
 		made, err := r.Enqueue(ctx, Mail{"ada"})
 		must(err)

@@ -60,7 +60,7 @@ func during(register func(r *runner.Runner), do func(ctx context.Context, r *run
 // await waits until a pipeline has ended, and prints its status.
 func await(ctx context.Context, r *runner.Runner, id int64) {
 	for {
-		p, err := r.Admin().Pipeline(ctx, id)
+		p, err := r.Admin("").Pipeline(ctx, id)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func ExampleJob_progress() {
 		log.Fatal(err)
 	}
 	fmt.Println(*j.Progress.Done, "of", *j.Progress.Total)
-	events, err := r.Admin().Events(ctx, made.ID, 0, 100)
+	events, err := r.Admin("").Events(ctx, made.ID, 0, 100)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -85,11 +85,11 @@ func TestFailureJobAfterFinalAttempt(t *testing.T) {
 	is.Equal(len(followers(t, pool, never)), 1)
 
 	// Only OnFailureOrCancel submits a job after a cancellation, no matter how the job is cancelled.
-	operator := r.Admin()
-	cancel := func(id int64) error { _, err := operator.Cancel(t.Context(), id, "ann"); return err }
-	stop := func(id int64) error { _, err := operator.ForceCancel(t.Context(), id, "ann"); return err }
+	operator := r.Admin("ann")
+	cancel := func(id int64) error { _, err := operator.Cancel(t.Context(), id); return err }
+	stop := func(id int64) error { _, err := operator.ForceCancel(t.Context(), id); return err }
 	many := func(int64) error {
-		_, err := operator.CancelMany(t.Context(), job.Filter{Kind: "ok", States: []job.State{job.Pending}}, false, "ann")
+		_, err := operator.CancelMany(t.Context(), job.Filter{Kind: "ok", States: []job.State{job.Pending}}, false)
 		return err
 	}
 	for name, c := range map[string]struct {
@@ -222,7 +222,7 @@ func TestCancelledPipelineFailureJobs(t *testing.T) {
 	pgtest.Wait(t, "the second step is running", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
 	})
-	_, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
+	_, err := r.Admin("ann").CancelPipeline(t.Context(), id)
 	is.NoErr(err)
 	open()
 	is.Equal(waitPipeline(t, pool, id), "cancelled")
@@ -270,7 +270,7 @@ func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	pgtest.Wait(t, "both branches have reached a step that keeps running", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'stays' and state = 'running'`) == 2
 	})
-	_, err := r.Admin().CancelPipeline(t.Context(), id, "ann")
+	_, err := r.Admin("ann").CancelPipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(waitPipeline(t, pool, id), "cancelled")
 	quiet(t, pool)
@@ -288,7 +288,7 @@ func TestFailureJobAfterPriorityChange(t *testing.T) {
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }, "after": succeed,
 	})
 	id := enqueue(t, r, rawArgs("k"), runner.OnFailure(rawArgs("after")))
-	is.NoErr(r.Admin().SetPriority(t.Context(), id, 42, false, "ann"))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), id, 42, false))
 	run(t, r)
 	is.Equal(waitEnded(t, r, id).State, job.Failed)
 	is.Equal(len(followers(t, pool, id)), 1)

@@ -132,7 +132,7 @@ func TestCancelWaitingJobWithBranches(t *testing.T) {
 	pgtest.Wait(t, "three children are running", func() bool { return r.Running() == 3 })
 	// The cancellation comes from a program that runs no jobs, as an operator's command does.
 	operator := newRunner(t, pool, named("operator"), nil)
-	c, err := operator.Admin().Cancel(t.Context(), id, "me")
+	c, err := operator.Admin("me").Cancel(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(c.State, job.Cancelled)
 	quiet(t, pool)
@@ -174,7 +174,7 @@ func TestChildrenWithSharedUniqueKey(t *testing.T) {
 	pgtest.Wait(t, "the lane is known", func() bool {
 		made, err := r.Enqueue(t.Context(), rawArgs("child", "0"), runner.Lane("slow"))
 		if err == nil {
-			_, err = r.Admin().Cancel(t.Context(), made.ID, "me")
+			_, err = r.Admin("me").Cancel(t.Context(), made.ID)
 		}
 		return err == nil
 	})
@@ -190,7 +190,7 @@ func TestChildrenWithSharedUniqueKey(t *testing.T) {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
 	no := false
-	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // SetLane applies the change on r's pod immediately
+	_, err := r.Admin("me").SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}) // SetLane applies the change on r's pod immediately
 	is.NoErr(err)
 	operator := newRunner(t, pool, named("operator"), map[string]handler{"parent": succeed})
 	third := enqueue(t, operator, rawArgs("parent"))

@@ -20,7 +20,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `delete from trapeze.queue_state`)
 	idle := newRunner(t, pool, runner.Options{}, nil)
-	operator := idle.Admin()
+	operator := idle.Admin("ann")
 	r := newRunner(t, pool, runner.Options{PollInterval: 100 * time.Millisecond, LeaseDuration: time.Minute}, map[string]handler{"k": succeed})
 	stop := run(t, r)
 	s, err := r.Enqueue(t.Context(), rawArgs("k"))
@@ -29,7 +29,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	now, err := operator.Status(t.Context())
 	is.NoErr(err)
 	is.True(now.Queue.Paused)
-	_, err = operator.Resume(t.Context(), "ann")
+	_, err = operator.Resume(t.Context())
 	is.NoErr(err)
 	is.Equal(waitEnded(t, r, s.ID).State, job.Succeeded)
 	stop() // otherwise, this pod would run the jobs meant for the other one
@@ -39,7 +39,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	proxy, proxied := cable(t, url)
 	cut := start(t, proxied, runner.Options{LeaseDuration: time.Minute}, map[string]handler{"w": waitOn(wait), "k": succeed})
 	runs := enqueueStarted(t, cut, rawArgs("w"))
-	_, err = operator.Pause(t.Context(), "ann")
+	_, err = operator.Pause(t.Context())
 	is.NoErr(err)
 	heartbeats(t, pool, cut, 2) // the pod has then applied the pause
 	waits, err := cut.Enqueue(t.Context(), rawArgs("k"))
@@ -53,7 +53,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	open()
 	is.Equal(waitEnded(t, idle, runs).State, job.Succeeded)
 	is.Equal(get(t, idle, waits.ID).State, job.Pending) // no more jobs were started
-	_, err = operator.Resume(t.Context(), "ann")
+	_, err = operator.Resume(t.Context())
 	is.NoErr(err)
 	quiet(t, pool)
 }

@@ -19,10 +19,10 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	wait, open := latch(t)
 	r := start(t, pool, runner.Options{PollInterval: 100 * time.Millisecond, TraceQueries: true}, map[string]handler{"k": waitOn(wait)})
 	runs := enqueueStarted(t, r, rawArgs("k"))
-	q, err := r.Admin().Freeze(t.Context(), 500*time.Millisecond, "ann")
+	q, err := r.Admin("ann").Freeze(t.Context(), 500*time.Millisecond)
 	is.NoErr(err)
 	is.True(q.TimedOut)
-	_, err = r.Admin().Pause(t.Context(), "ann")
+	_, err = r.Admin("ann").Pause(t.Context())
 	is.NoErr(err)
 	for range 3 {
 		enqueue(t, r, rawArgs("k"))
@@ -33,7 +33,7 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	is.Equal(claims.Claims.Load(), before)
 	open()
 	is.Equal(waitEnded(t, r, runs).State, job.Succeeded) // running jobs are unaffected
-	_, err = r.Admin().Unfreeze(t.Context(), "ann")
+	_, err = r.Admin("ann").Unfreeze(t.Context())
 	is.NoErr(err)
 	time.Sleep(300 * time.Millisecond)
 	is.Equal(claims.Claims.Load(), before) // the queue is still paused
@@ -42,7 +42,7 @@ func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	s, err := restarted.Enqueue(t.Context(), rawArgs("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // the pause still applies after a restart
-	_, err = restarted.Admin().Resume(t.Context(), "ann")
+	_, err = restarted.Admin("ann").Resume(t.Context())
 	is.NoErr(err)
 	quiet(t, pool)
 	is.True(claims.Claims.Load() >= before)

@@ -26,7 +26,7 @@ func TestStopJobWithHangingWrites(t *testing.T) {
 	}}, runner.Timeout(time.Second))
 	id := enqueue(t, r, rawArgs("k"))
 	<-in
-	_, err := r.Admin().ForceCancel(t.Context(), id, "me")
+	_, err := r.Admin("me").ForceCancel(t.Context(), id)
 	if err != nil {
 		t.Errorf("stop: %v", err)
 	}

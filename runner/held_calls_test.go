@@ -80,11 +80,11 @@ var heldCalls = []heldCall{
 	}, "wrong token"},
 	{"Maintain", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error { return r.Maintain(ctx) }, ""},
 	{"SetLane", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error {
-		_, err := r.Admin().SetLane(ctx, "default", job.LaneChange{}, "a")
+		_, err := r.Admin("a").SetLane(ctx, "default", job.LaneChange{})
 		return err
 	}, ""},
 	{"Status", func(ctx context.Context, r *runner.Runner, _ *raw, _ pgx.Tx) error {
-		_, err := r.Admin().Status(ctx)
+		_, err := r.Admin("").Status(ctx)
 		return err
 	}, ""},
 }

@@ -15,7 +15,7 @@ func TestScheduledJobIDTaken(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := start(t, pool, named("a"), map[string]handler{"k": succeed})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every("* * * * * *"))
 	is.NoErr(err)
 	done := func(n int) {
 		pgtest.Wait(t, "the schedule has fired", func() bool { return queryOne[int](t, pool, `select count(*) from trapeze.done`) >= n })

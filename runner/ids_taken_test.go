@@ -111,7 +111,7 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 		"the children and their join": {submits(rawArgs("fans", "5")), 7, true},
 		"the children, by COPY":       {submits(rawArgs("fans", "250")), 252, true},
 		"the job of a schedule": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
-			_, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
+			_, err := r.Admin("ann").TriggerSchedule(t.Context(), "s", nil)
 			return err
 		}, 1, false},
 	}, "a job that starts at once", "a job with a unique key in the caller's transaction", "many jobs by COPY in the caller's transaction",
@@ -154,7 +154,7 @@ func TestJobIDAlreadyInUse(t *testing.T) {
 			change := every("@yearly")
 			kind := "plain"
 			change.Kind = &kind
-			_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+			_, err := r.Admin("ann").SetSchedule(t.Context(), "s", change)
 			is.NoErr(err)
 			done := func(n int) {
 				t.Helper()

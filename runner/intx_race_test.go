@@ -28,7 +28,7 @@ func TestCancelBetweenInTxStatements(t *testing.T) {
 		}
 		before := queryOne[int](t, pool, waitForLocks)
 		go func() {
-			_, err := r.Admin().Cancel(context.WithoutCancel(ctx), j.ID(), "ann")
+			_, err := r.Admin("ann").Cancel(context.WithoutCancel(ctx), j.ID())
 			cancelled <- err
 		}()
 		pgtest.Wait(t, "the cancellation has finished or is waiting", func() bool {

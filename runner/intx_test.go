@@ -238,7 +238,7 @@ func TestJobTransactionAfterStop(t *testing.T) {
 	}})
 	other := newRunner(t, pool, runner.Options{}, nil)
 	id := enqueueStarted(t, r, rawArgs("a"))
-	_, err := other.Admin().ForceCancel(t.Context(), id, "")
+	_, err := other.Admin("").ForceCancel(t.Context(), id)
 	is.NoErr(err)
 	open()
 	is.True(errors.Is(<-got, job.ErrLeaseLost))

@@ -38,22 +38,22 @@ type CancelResult struct {
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrAlreadyTerminal] if it has already ended, [job.ErrChanged] if it does not
 // meet a condition, and [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns
 // the outcome.
-func (a Admin) Cancel(ctx context.Context, id int64, actor string, only ...Condition) (CancelResult, error) {
-	return a.end(ctx, id, epochIn(only), false, actor)
+func (a Admin) Cancel(ctx context.Context, id int64, only ...Condition) (CancelResult, error) {
+	return a.end(ctx, id, epochIn(only), false)
 }
 
 // ForceCancel ends a job immediately, even if it is running: the handler's context is cancelled and any later result is rejected. It returns the
 // same errors as [Admin.Cancel].
-func (a Admin) ForceCancel(ctx context.Context, id int64, actor string, only ...Condition) (CancelResult, error) {
-	return a.end(ctx, id, epochIn(only), true, actor)
+func (a Admin) ForceCancel(ctx context.Context, id int64, only ...Condition) (CancelResult, error) {
+	return a.end(ctx, id, epochIn(only), true)
 }
 
-func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor string) (CancelResult, error) {
+func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool) (CancelResult, error) {
 	why := job.ReasonCancelled
 	if stop {
 		why = job.ReasonForceCancelled
 	}
-	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.CancelRun)
+	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, a.actor, a.pod.CancelRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return CancelResult{State: state}, err
@@ -69,9 +69,9 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 // been approved. It returns [job.ErrOwnSubmission] if Options.FourEyes or the four_eyes of a lane applies to the job, and actor submitted
 // it or sent it back to approval with a retry. It returns [job.ErrChanged] if the job does not meet a condition, and
 // [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
-func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Condition) error {
+func (a Admin) Approve(ctx context.Context, id int64, only ...Condition) error {
 	conditions := admin.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
-	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
+	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, a.actor); err != nil {
 		return a.pod.CommandError(err)
 	}
 	a.pod.WakeDue()
@@ -96,8 +96,8 @@ func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Ev
 //
 // Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if it is not running. It returns [job.ErrNoAnswer] if
 // the pod or the remote worker does not answer, for example because the worker runs an earlier release or is not a Go program.
-func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, error) {
-	request, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
+func (a Admin) Stack(ctx context.Context, id int64) (job.Stack, error) {
+	request, err := admin.AskStack(ctx, a.pod.Commands, id, a.actor)
 	if err != nil {
 		return job.Stack{}, a.pod.DBError(err)
 	}
@@ -116,8 +116,8 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 //
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotTerminal] if it or another job in its pipeline has not finished, and
 // [job.ErrPartOfPipeline] if it is a later step. After [job.ErrOutcomeUnknown], the call can be repeated.
-func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
-	n, err := admin.Delete(ctx, a.pod.Commands, id, named(actor))
+func (a Admin) Delete(ctx context.Context, id int64) (int, error) {
+	n, err := admin.Delete(ctx, a.pod.Commands, id, a.actor)
 	if err != nil {
 		return 0, a.pod.CommandError(err)
 	}
@@ -140,11 +140,11 @@ func (a Admin) Blockers(ctx context.Context, id int64) ([]job.Blocker, error) {
 // It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running and chain is not
 // set, or [job.ErrAlreadyTerminal]. [job.ErrNoAnswer] means that the priority is stored, but the pod that is running the job has not
 // confirmed it: the next step may still have the old priority. After [job.ErrOutcomeUnknown], the call can be repeated.
-func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
+func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bool) error {
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("%w: change the priority of job %d to %d: want %d to %d", job.ErrInvalid, id, priority, job.MinPriority, job.MaxPriority)
 	}
-	if err := a.setPriority(ctx, id, priority, chain, named(actor)); err != nil {
+	if err := a.setPriority(ctx, id, priority, chain); err != nil {
 		return a.pod.CommandError(err)
 	}
 	// A concurrent claim may have skipped the job because its row was locked, so wake the pods.
@@ -154,9 +154,9 @@ func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bo
 
 // setPriority changes a job's priority. If the job is running, its pod confirms the new priority for the next steps. If the job ended
 // before the pod could confirm, setPriority continues with the step that followed the job.
-func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
+func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bool) error {
 	for ran := false; id != 0; {
-		err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, actor)
+		err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, a.actor)
 		switch {
 		case chain && errors.Is(err, job.ErrNotQueued):
 		case ran && errors.Is(err, job.ErrAlreadyTerminal):
@@ -167,7 +167,7 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 		default:
 			return err
 		}
-		request, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, actor)
+		request, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, a.actor)
 		if errors.Is(err, job.ErrNotRunning) {
 			continue // the job has just ended, or is waiting for a retry
 		}

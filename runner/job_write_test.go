@@ -125,7 +125,7 @@ func TestPageOfCancelledJob(t *testing.T) {
 		return nil, nil
 	}})
 	id := enqueueStarted(t, r, rawArgs("k"))
-	_, err := r.Admin().Cancel(t.Context(), id, "")
+	_, err := r.Admin("").Cancel(t.Context(), id)
 	is.NoErr(err)
 	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the context is cancelled
 	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the job's row is marked as cancelled

@@ -54,9 +54,9 @@ func startFar(t *testing.T, handlers map[string]handler) (*runner.Runner, *outbo
 func moveLane(t *testing.T, r *runner.Runner, engine string) {
 	t.Helper()
 	is := is.New(t)
-	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+	_, err := r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 	is.NoErr(err)
-	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", time.Minute, "ana")
+	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", time.Minute)
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: engine})
 }
@@ -82,17 +82,17 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	first := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
 	pgtest.Wait(t, "the first job runs", func() bool { return get(t, r, first).State == job.Running })
 	engine := "far"
-	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+	_, err := r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 	is.NoErr(err)
 	is.True(inside.Of(r).Pod.BeatOnce(t.Context(), true)) // the pod hears of the move, so it does not start the second job
 	second := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
-	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 100*time.Millisecond, "ana")
+	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", 100*time.Millisecond)
 	is.NoErr(err)
 	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the lane does not move until the first job has ended
 	none, err := o.Due(t.Context(), 10)
 	is.NoErr(err)
 	is.Equal(len(none), 0) // no job starts while the lane is moving
-	blockers, err := r.Admin().Blockers(t.Context(), second)
+	blockers, err := r.Admin("").Blockers(t.Context(), second)
 	is.NoErr(err)
 	is.Equal(blockers[0].Why, job.BlockerMoving)
 	open()
@@ -104,9 +104,9 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	is.Equal(get(t, r, second).State, job.Running)
 
 	engine = job.EnginePostgreSQL
-	_, err = r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+	_, err = r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 	is.NoErr(err)
-	m, err = r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
+	m, err = r.Admin("ana").ContinueLaneMove(t.Context(), "video", 0)
 	is.NoErr(err)
 	is.Equal(m.Running, 1)
 	_, err = o.End(t.Context(), i.ID, i.Epoch(), outbox.End{State: job.Succeeded, Result: []byte(`"far"`)})
@@ -126,13 +126,13 @@ func TestLaneMoveToUnservedEngine(t *testing.T) {
 	is := is.New(t)
 	r, _ := startFar(t, nil)
 	engine := "mars"
-	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+	_, err := r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 	is.True(errors.Is(err, job.ErrNoEngine))
 	is.Equal(err.Error(), `no pod serves the engine mars: start a pod whose program registers it (set lane "video")`)
-	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", time.Minute, "ana")
+	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", time.Minute)
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: job.EnginePostgreSQL})
-	_, err = r.Admin().ContinueLaneMove(t.Context(), "nowhere", 0, "ana")
+	_, err = r.Admin("ana").ContinueLaneMove(t.Context(), "nowhere", 0)
 	is.True(errors.Is(err, job.ErrUnknownLane))
 }
 
@@ -144,20 +144,20 @@ func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 	silent := uuid.NewString() // a pod that still starts jobs in the lane because it has not sent a heartbeat since the move began
 	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, slots) values ($1, 'silent', now() + interval '8 seconds', 1)`, silent)
 	engine := "far"
-	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+	_, err := r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 	is.NoErr(err)
-	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 2*time.Second, "ana")
+	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", 2*time.Second)
 	is.NoErr(err)
 	is.True(m.TimedOut && m.Pods == 1 && m.Next == "far")
 	beats := func() job.LaneMove {
 		t.Helper()
 		exec(t, pool, `update trapeze.pods set lease_until = lease_until + interval '1 millisecond' where id = $1`, silent)
-		m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
+		m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", 0)
 		is.NoErr(err)
 		return m
 	}
 	is.Equal(beats().Next, "far")                                                                        // one heartbeat is not enough: only a second one shows that the pod has applied the move
-	for m = beats(); m.Next != ""; m, err = r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
+	for m = beats(); m.Next != ""; m, err = r.Admin("ana").ContinueLaneMove(t.Context(), "video", 0) { // maintenance may complete the move earlier
 		is.NoErr(err)
 	}
 	is.Equal(m.Engine, "far")
@@ -168,10 +168,10 @@ func TestLaneMoveCompletedByMaintenance(t *testing.T) {
 	is := is.New(t)
 	r, _ := startFar(t, nil)
 	engine := "far"
-	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+	_, err := r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 	is.NoErr(err)
 	is.NoErr(r.Maintain(t.Context()))
-	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
+	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", 0)
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: "far"})
 	is.Equal(queryOne[int](t, inside.Of(r).Store.Pool(), `select count(*) from trapeze.audit where action = 'lane.engine' and actor = 'system'`), 1)
@@ -182,10 +182,10 @@ func TestLaneMoveReverted(t *testing.T) {
 	is := is.New(t)
 	r, _ := startFar(t, map[string]handler{"a": succeed})
 	for _, engine := range []string{"far", job.EnginePostgreSQL} {
-		_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
+		_, err := r.Admin("ana").SetLane(t.Context(), "video", job.LaneChange{Engine: &engine})
 		is.NoErr(err)
 	}
-	m, err := r.Admin().ContinueLaneMove(t.Context(), "video", 0, "ana")
+	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", 0)
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: job.EnginePostgreSQL})
 	_, err = r.Wait(t.Context(), enqueue(t, r, rawArgs("a"), runner.Lane("video")))
@@ -238,9 +238,9 @@ func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(done.State, job.Succeeded) // the end of the child was counted
 	again := enqueue(t, r, rawArgs("a"), runner.Lane("video"))
-	_, err = r.Admin().Cancel(t.Context(), again, "ana")
+	_, err = r.Admin("ana").Cancel(t.Context(), again)
 	is.NoErr(err)
-	_, err = r.Admin().Retry(t.Context(), again, "ana", nil)
+	_, err = r.Admin("ana").Retry(t.Context(), again, nil)
 	is.NoErr(err)
 	is.Equal(ends("Retry").State, job.Succeeded)
 }
@@ -254,7 +254,7 @@ func TestChainPriorityOnOtherEngine(t *testing.T) {
 	is.NoErr(err)
 	i := takeOne(t, o)
 	is.NoErr(o.Started(t.Context(), i.ID, i.Epoch(), "run"))
-	is.NoErr(r.Admin().SetPriority(t.Context(), s.ID, 50, true, "ana")) // no pod has to confirm the priority
+	is.NoErr(r.Admin("ana").SetPriority(t.Context(), s.ID, 50, true)) // no pod has to confirm the priority
 	is.Equal(queryOne[string](t, inside.Of(r).Store.Pool(), `select planned -> 0 ->> 'priority' from trapeze.jobs where id = $1`, s.ID), "50")
 	is.Equal(get(t, r, s.ID).Priority, 50)
 }

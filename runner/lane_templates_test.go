@@ -35,9 +35,9 @@ func TestLanesMadeOnFirstUse(t *testing.T) {
 		return nil, nil
 	}
 	r := start(t, pool, o, map[string]handler{"k": steps, "undo": succeed})
-	_, err := r.Admin().SetLane(t.Context(), "tenant/*", job.LaneChange{Slots: job.To(2)}, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "tenant/*", job.LaneChange{Slots: job.To(2)})
 	is.NoErr(err)
-	_, err = r.Admin().SetLane(t.Context(), "tenant/vip/*", job.LaneChange{Slots: job.To(9)}, "ann")
+	_, err = r.Admin("ann").SetLane(t.Context(), "tenant/vip/*", job.LaneChange{Slots: job.To(9)})
 	is.NoErr(err)
 	_, err = r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("other/1"))
 	is.True(errors.Is(err, job.ErrUnknownLane))
@@ -100,7 +100,7 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 			return nil, nil
 		},
 	})
-	_, err := r.Admin().SetLane(t.Context(), "t/*", job.LaneChange{Slots: job.To(2)}, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "t/*", job.LaneChange{Slots: job.To(2)})
 	is.NoErr(err)
 	unique := runner.Unique("u", runner.WhilePending)
 	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error { // no pod can make the lane in between
@@ -128,7 +128,7 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 	pgtest.Wait(t, "the job waits for its child", func() bool { return get(t, r, fan.ID).State == job.Waiting })
 	_, err = pool.Exec(t.Context(), `delete from trapeze.lanes where name = 't/fan'`) // as maintenance does
 	is.NoErr(err)
-	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann")
+	_, err = r.Admin("ann").SetLane(t.Context(), "other", job.LaneChange{})
 	is.NoErr(err)
 	enqueue(t, r, rawArgs("k", "8"), runner.Lane("other"))
 	is.Equal(<-ran, "other8") // the pod has read the lanes since
@@ -138,11 +138,11 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 
 	change := every("@every 1s")
 	change.Lane = new("t/nightly")
-	_, err = r.Admin().SetSchedule(t.Context(), "often", change, "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "often", change)
 	is.NoErr(err)
 	is.Equal(<-ran, "t/nightly{}")
 	change.Lane = new("u/nightly")
-	_, err = r.Admin().SetSchedule(t.Context(), "often", change, "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "often", change)
 	is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `"u/nightly"`))
 	_, err = r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("tt/1"))
 	is.True(errors.Is(err, job.ErrUnknownLane) && strings.Contains(err.Error(), `submit k to lane "tt/1"`))
@@ -203,9 +203,9 @@ func TestLimitsOfTenantAndRegion(t *testing.T) {
 func limitTenants(t *testing.T, r *runner.Runner, key string, lane job.LaneChange, limit job.KeyLimitChange) {
 	t.Helper()
 	is := is.New(t)
-	_, err := r.Admin().SetLane(t.Context(), "tenant/*", lane, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "tenant/*", lane)
 	is.NoErr(err)
 	limit.LimitOf = job.LimitOf{Scope: job.LaneScope, Name: "tenant/*", Key: key}
-	_, err = r.Admin().SetLimit(t.Context(), limit, "ann")
+	_, err = r.Admin("ann").SetLimit(t.Context(), limit)
 	is.NoErr(err)
 }

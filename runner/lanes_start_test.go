@@ -60,7 +60,7 @@ func TestLaneChangeDuringPodStart(t *testing.T) {
 	<-h.read
 	set := make(chan error, 1)
 	go func() {
-		_, err := r.Admin().SetLane(t.Context(), "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}}, "the boss")
+		_, err := r.Admin("the boss").SetLane(t.Context(), "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}})
 		set <- err
 	}()
 	pgtest.Wait(t, "the lane is set", func() bool {

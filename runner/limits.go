@@ -13,8 +13,8 @@ import (
 // is higher, waiting jobs start as soon as slots are free. If it is lower, running jobs continue, and pending jobs beyond it wait again. An admission that is in
 // progress at that moment may still use the old limit. SetLimit returns [job.ErrInvalidSetting] if a value is invalid, and [job.ErrUnknownLane] if there
 // is no such lane. After another error, the limit may be saved without all jobs following it yet: repeat the call.
-func (a Admin) SetLimit(ctx context.Context, c job.KeyLimitChange, actor string) (job.KeyLimitChanged, error) {
-	done, err := admin.SetLimit(ctx, a.pod.Commands, c, named(actor))
+func (a Admin) SetLimit(ctx context.Context, c job.KeyLimitChange) (job.KeyLimitChanged, error) {
+	done, err := admin.SetLimit(ctx, a.pod.Commands, c, a.actor)
 	if err := a.finishCommand(ctx, err); err != nil {
 		return done, err
 	}
@@ -27,8 +27,8 @@ func (a Admin) SetLimit(ctx context.Context, c job.KeyLimitChange, actor string)
 }
 
 // RemoveLimit removes a limit, as [Admin.SetLimit] does without any value. If there is none, it changes nothing.
-func (a Admin) RemoveLimit(ctx context.Context, of job.LimitOf, actor string) (job.KeyLimitChanged, error) {
-	return a.SetLimit(ctx, job.KeyLimitChange{LimitOf: of}.Whole(), actor)
+func (a Admin) RemoveLimit(ctx context.Context, of job.LimitOf) (job.KeyLimitChanged, error) {
+	return a.SetLimit(ctx, job.KeyLimitChange{LimitOf: of}.Whole())
 }
 
 // Limits lists the limits of keys by scope, name and key: those after the given one, at most limit. The default of limit is 50, its maximum 1000.

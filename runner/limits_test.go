@@ -32,7 +32,7 @@ func TestLimitChangedLive(t *testing.T) {
 		pods = append(pods, start(t, pool, runner.Options{PodName: fmt.Sprint("pod-", i), Slots: 8, PollInterval: seldom}, map[string]handler{"k": handle}))
 	}
 	limit := func(slots int) job.KeyLimitChanged {
-		done, err := pods[1].Admin().SetLimit(t.Context(), job.KeyLimitChange{LimitOf: job.LimitOf{Scope: job.LaneScope, Name: "default", Key: "*"}, Slots: job.To(slots)}, "ann")
+		done, err := pods[1].Admin("ann").SetLimit(t.Context(), job.KeyLimitChange{LimitOf: job.LimitOf{Scope: job.LaneScope, Name: "default", Key: "*"}, Slots: job.To(slots)})
 		is.NoErr(err)
 		return done
 	}
@@ -54,7 +54,7 @@ func TestLimitChangedLive(t *testing.T) {
 	for range 4 {
 		end <- struct{}{}
 	}
-	use, err := pods[0].Admin().KeysInUse(t.Context(), "default", "", "")
+	use, err := pods[0].Admin("").KeysInUse(t.Context(), "default", "", "")
 	is.NoErr(err)
 	is.Equal(len(use.Keys), 2)
 	is.Equal(use.Keys[0].LaneLimit, 2)
@@ -62,10 +62,10 @@ func TestLimitChangedLive(t *testing.T) {
 	pgtest.Wait(t, "all jobs end", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`) == 20
 	})
-	removed, err := pods[0].Admin().RemoveLimit(t.Context(), lowered.LimitOf, "ann")
+	removed, err := pods[0].Admin("ann").RemoveLimit(t.Context(), lowered.LimitOf)
 	is.NoErr(err)
 	is.Equal(removed.After, nil)
-	list, err := pods[0].Admin().Limits(t.Context(), job.KeyLimitFilter{}, job.LimitOf{}, 0)
+	list, err := pods[0].Admin("").Limits(t.Context(), job.KeyLimitFilter{}, job.LimitOf{}, 0)
 	is.NoErr(err)
 	is.Equal(len(list), 0)
 	checkHistory(t, pool, pods[0])
@@ -109,7 +109,7 @@ func TestLimitsChangedUnderLoad(t *testing.T) {
 		if n%5 == 4 {
 			change.Slots = job.NoLimit[int]()
 		}
-		done, err := pods[n%2].Admin().SetLimit(t.Context(), change, "ann")
+		done, err := pods[n%2].Admin("ann").SetLimit(t.Context(), change)
 		is.NoErr(err)
 		held += done.Held
 		for range 6 {

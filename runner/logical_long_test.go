@@ -50,11 +50,11 @@ func TestLogicalReplication(t *testing.T) {
 	failed := enqueue(t, r, rawArgs("fails"), runner.OnFailure(rawArgs("nothing")))
 	waitEnded(t, r, failed)
 	is.Equal(len(followers(t, pool, failed)), 1)
-	_, err = r.Admin().RetryMany(t.Context(), job.Filter{Kind: "fails"}, false, "ann") // deletes the row of done
+	_, err = r.Admin("ann").RetryMany(t.Context(), job.Filter{Kind: "fails"}, false) // deletes the row of done
 	is.NoErr(err)
 	waitEnded(t, r, failed)
 	later := enqueue(t, r, rawArgs("nothing"), runner.Delay(time.Hour))
-	_, err = r.Admin().CancelMany(t.Context(), job.Filter{Kind: "nothing"}, false, "ann")
+	_, err = r.Admin("ann").CancelMany(t.Context(), job.Filter{Kind: "nothing"}, false)
 	is.NoErr(err)
 	waitEnded(t, r, later)
 	exec(t, pool, `delete from trapeze.subjects where subject = 's'`)

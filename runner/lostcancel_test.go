@@ -18,10 +18,10 @@ func TestLostReplyToCancel(t *testing.T) {
 	r := newRunner(t, pool, named("a"), map[string]handler{"kind-a": succeed})
 	id := enqueue(t, r, rawArgs("kind-a"))
 	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
-	_, err := r.Admin().Cancel(t.Context(), id, "ada")
+	_, err := r.Admin("ada").Cancel(t.Context(), id)
 	<-cut
 	is.True(errors.Is(err, job.ErrOutcomeUnknown)) // the cancellation was committed, but its reply was lost
 	pgtest.Wait(t, "the job is cancelled", func() bool { return get(t, r, id).State == job.Cancelled })
-	_, err = r.Admin().Cancel(t.Context(), id, "ada")
+	_, err = r.Admin("ada").Cancel(t.Context(), id)
 	is.True(errors.Is(err, job.ErrAlreadyTerminal)) // repeating the call returns the outcome
 }

@@ -38,19 +38,18 @@ type BulkResult struct {
 //
 // It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
 // an error, the result covers the batches that were completed before it.
-func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (BulkResult, error) {
-	actor = named(actor)
+func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool) (BulkResult, error) {
 	m, ids, err := match(ctx, a.pod, f, false, dryRun)
 	if err != nil || dryRun {
 		return m, err
 	}
-	d := auditEntry("jobs.cancel", actor, f, ids)
+	d := auditEntry("jobs.cancel", a.actor, f, ids)
 	if len(ids) == 0 {
 		return m, a.pod.CommandError(admin.Audit(ctx, a.pod.Commands, *d))
 	}
 	var more []int64
 	for page := range slices.Chunk(ids, engine.CancelPage) {
-		off, done, err := a.pod.CancelBatch(ctx, page, actor, d)
+		off, done, err := a.pod.CancelBatch(ctx, page, a.actor, d)
 		more, d = append(more, off...), nil
 		m.Done += done
 		if err != nil {
@@ -68,18 +67,17 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 // RetryMany retries all failed jobs that match a filter, as [Admin.Retry] does. It retries cancelled jobs only if the filter names that
 // state. It works in batches and affects at most 10,000 jobs. With dryRun, it only counts them. The command writes one audit entry. It
 // returns the same errors as [Admin.CancelMany].
-func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (BulkResult, error) {
-	actor = named(actor)
+func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool) (BulkResult, error) {
 	m, ids, err := match(ctx, a.pod, f, true, dryRun)
 	if err != nil || dryRun {
 		return m, err
 	}
-	d := auditEntry("jobs.retry", actor, f, ids)
+	d := auditEntry("jobs.retry", a.actor, f, ids)
 	if len(ids) == 0 {
 		return m, a.pod.CommandError(admin.Audit(ctx, a.pod.Commands, *d))
 	}
 	for page := range slices.Chunk(ids, retryPage) {
-		did, err := admin.RetryMany(ctx, a.pod.Commands, page, actor, d)
+		did, err := admin.RetryMany(ctx, a.pod.Commands, page, a.actor, d)
 		d = nil
 		if err != nil {
 			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.pod.CommandError(err))
@@ -166,12 +164,12 @@ func auditEntry(action, actor string, f job.Filter, ids []int64) *admin.AuditEnt
 // related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is
 // invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if data that it needs was pruned or
 // erased, and [job.ErrKeyHeld] if another job holds a unique key that the retry needs.
-func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) Retry(ctx context.Context, id int64, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("%w (the new args of job %d)", err, id)
 	}
-	again, err := admin.Retry(ctx, a.pod.Commands, id, encoded, named(actor))
+	again, err := admin.Retry(ctx, a.pod.Commands, id, encoded, a.actor)
 	if err != nil {
 		return nil, a.pod.CommandError(err)
 	}

@@ -58,7 +58,7 @@ func TestAdmissionBehindLowWaterMark(t *testing.T) {
 		}
 		ids = append(ids, made.ID)
 	}
-	if _, err := other.Admin().Cancel(t.Context(), ids[0], "test"); err != nil {
+	if _, err := other.Admin("test").Cancel(t.Context(), ids[0]); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

@@ -43,7 +43,7 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
-	operator := r.Admin()
+	operator := r.Admin("ann")
 	submit := func(args job.Args, options ...runner.EnqueueOption) func() error {
 		return func() error { _, err := r.Enqueue(t.Context(), args, options...); return err }
 	}
@@ -83,20 +83,20 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 		"chain of a schedule": {job.ErrInvalidSchedule, run(runner.Chain(rawArgs("k"), rawArgs("k")), "@daily")},
 		"kind of a schedule":  {job.ErrUnknownKind, run(rawArgs("x"), "@daily")},
 		"set expression": {job.ErrInvalidSchedule, func() error {
-			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("k"), Expression: new("never")}, "ann")
+			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("k"), Expression: new("never")})
 			return err
 		}},
 		"set kind": {job.ErrInvalidSchedule, func() error {
-			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("no kind"), Expression: new("@daily")}, "ann")
+			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("no kind"), Expression: new("@daily")})
 			return err
 		}},
 		"preview": {job.ErrInvalidSchedule, func() error { _, err := runner.PreviewSchedule("never", "", time.Now(), 1); return err }},
 		"set lane": {job.ErrInvalidSetting, func() error {
-			_, err := operator.SetLane(t.Context(), "l", job.LaneChange{Slots: job.To(-1)}, "ann")
+			_, err := operator.SetLane(t.Context(), "l", job.LaneChange{Slots: job.To(-1)})
 			return err
 		}},
 		"set retention": {job.ErrInvalidSetting, func() error {
-			_, err := operator.SetRetention(t.Context(), "k", job.Succeeded, new(-time.Second), "ann")
+			_, err := operator.SetRetention(t.Context(), "k", job.Succeeded, new(-time.Second))
 			return err
 		}},
 	} {

@@ -27,7 +27,7 @@ func TestKindMoveWithWaitingJobs(t *testing.T) {
 	lane := func(id int64) string { return get(t, r, id).Lane }
 
 	kinds := []string{"a"}
-	dry, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2), DryRun: true}, "ann")
+	dry, err := r.Admin("ann").SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2), DryRun: true})
 	is.NoErr(err)
 	is.True(dry.Created && dry.DryRun)
 	is.Equal(dry.Moved, 3) // number of jobs that would move
@@ -35,7 +35,7 @@ func TestKindMoveWithWaitingJobs(t *testing.T) {
 	is.Equal(lane(due), "default") // no job was moved
 	is.Equal(len(audited(t, r)), 0)
 
-	done, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)}, "ann")
+	done, err := r.Admin("ann").SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)})
 	is.NoErr(err)
 	is.Equal(done.Moved, 3)
 	for _, id := range []int64{due, later, asks} {
@@ -48,12 +48,12 @@ func TestKindMoveWithWaitingJobs(t *testing.T) {
 	is.Equal(queryOne[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
 
 	none := []string{} // removes the lane's kinds, which moves them back to the default lane
-	done, err = r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
+	done, err = r.Admin("ann").SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none})
 	is.NoErr(err)
 	is.True(done.Moved >= 3)
 	is.Equal(lane(asks), "default")
-	is.NoErr(r.Admin().Approve(t.Context(), asks, "ann"))
-	_, err = r.Admin().Cancel(t.Context(), later, "ann")
+	is.NoErr(r.Admin("ann").Approve(t.Context(), asks))
+	_, err = r.Admin("ann").Cancel(t.Context(), later)
 	is.NoErr(err)
 	open()
 	quiet(t, pool)
@@ -77,7 +77,7 @@ func TestDeleteLaneWithJobs(t *testing.T) {
 	runs := enqueueStarted(t, r, rawArgs("a", "1"))
 	due, later := enqueue(t, r, rawArgs("a", "2")), enqueue(t, r, rawArgs("a", "3"), runner.Delay(time.Hour))
 	del := func(name, to string) error {
-		_, err := r.Admin().DeleteLane(t.Context(), name, to, "ann", false)
+		_, err := r.Admin("ann").DeleteLane(t.Context(), name, to, false)
 		return err
 	}
 
@@ -86,12 +86,12 @@ func TestDeleteLaneWithJobs(t *testing.T) {
 	is.True(errors.Is(del("nowhere", "new"), job.ErrUnknownLane))
 	is.True(errors.Is(del("default", "new"), job.ErrInvalidSetting))
 	is.Equal(get(t, r, due).Lane, "old") // a rejected command moves no jobs
-	dry, err := r.Admin().DeleteLane(t.Context(), "old", "new", "ann", true)
+	dry, err := r.Admin("ann").DeleteLane(t.Context(), "old", "new", true)
 	is.NoErr(err)
 	is.Equal([]int{dry.Running, dry.Waiting, dry.Moved}, []int{1, 1, 2})
 	is.Equal(len(audited(t, r)), 0)
 
-	done, err := r.Admin().DeleteLane(t.Context(), "old", "new", "ann", false)
+	done, err := r.Admin("ann").DeleteLane(t.Context(), "old", "new", false)
 	is.NoErr(err)
 	is.Equal([]int{done.Running, done.Moved}, []int{1, 2})
 	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // the running job stays in its lane
@@ -121,7 +121,7 @@ func TestUncommittedJobOfDeletedLane(t *testing.T) {
 		is.NoErr(err)
 		ids = append(ids, made.ID)
 	}
-	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // the uncommitted jobs are not visible, so the lane counts as empty
+	_, err = r.Admin("ann").DeleteLane(t.Context(), "old", "", false) // the uncommitted jobs are not visible, so the lane counts as empty
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod has applied the change", func() bool {
 		_, err := r.Enqueue(t.Context(), rawArgs("a"), runner.Lane("old"), runner.Delay(time.Hour))
@@ -158,13 +158,13 @@ func TestInvalidLaneSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			_, err := r.Admin().SetLane(t.Context(), c.lane, c.change, "ann")
+			_, err := r.Admin("ann").SetLane(t.Context(), c.lane, c.change)
 			is.True(errors.Is(err, c.err))
 			is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.lanes`), 1)
 			is.Equal(len(audited(t, r)), 0)
 		})
 	}
 	exec(t, pool, `insert into trapeze.lanes (name) values ('a lane of old')`)
-	_, err := r.Admin().SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)}, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)})
 	is.New(t).NoErr(err) // existing lanes with invalid names can still be changed
 }

@@ -30,9 +30,9 @@ func TestKindAndNameAlphabet(t *testing.T) {
 	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("k"), runner.Step(rawArgs(evil))), runner.AllowUnregistered())
 	is.True(errors.Is(err, job.ErrInvalid)) // a later step is rejected too
 	kind, expression := evil, "@daily"
-	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression})
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
-	_, err = r.Admin().SetLane(t.Context(), evil, job.LaneChange{}, "ann")
+	_, err = r.Admin("ann").SetLane(t.Context(), evil, job.LaneChange{})
 	is.True(errors.Is(err, job.ErrInvalidSetting))
 	run(t, r)
 	pods, err := view.Pods(t.Context(), inside.Of(r).Store, false)

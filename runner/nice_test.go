@@ -35,20 +35,20 @@ func TestOrderAfterPriorityChange(t *testing.T) {
 	for _, priority := range []int{10, 10, 10, 30, 0} {
 		ids = append(ids, enqueue(t, r, rawArgs("k"), runner.Priority(priority)))
 	}
-	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // moves this job ahead of those with priority 10
-	is.NoErr(r.Admin().SetPriority(t.Context(), ids[1], 50, false, "ann"))
-	is.NoErr(r.Admin().SetPriority(t.Context(), ids[3], 10, false, "ann"))
-	is.NoErr(r.Admin().SetPriority(t.Context(), ids[0], -100, false, "ann"))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), ids[4], 30, false)) // moves this job ahead of those with priority 10
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), ids[1], 50, false))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), ids[3], 10, false))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), ids[0], -100, false))
 	is.Equal(get(t, r, ids[1]).Priority, 50)
 	is.Equal(eventsOf(t, r, ids[1]), []string{"job.enqueued", "job.niced"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", ids[1])), []string{"job.nice by ann"})
-	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 101, false, "ann"), job.ErrInvalid))
-	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], -101, false, "ann"), job.ErrInvalid))
-	is.True(errors.Is(r.Admin().SetPriority(t.Context(), 1<<40, 0, false, "ann"), job.ErrNotFound))
+	is.True(errors.Is(r.Admin("ann").SetPriority(t.Context(), ids[0], 101, false), job.ErrInvalid))
+	is.True(errors.Is(r.Admin("ann").SetPriority(t.Context(), ids[0], -101, false), job.ErrInvalid))
+	is.True(errors.Is(r.Admin("ann").SetPriority(t.Context(), 1<<40, 0, false), job.ErrNotFound))
 	run(t, r)
 	quiet(t, pool)
 	is.Equal(order, []int64{ids[1], ids[4], ids[2], ids[3], ids[0]}) // at equal priority, the job that was ready first runs first
-	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 1, false, "ann"), job.ErrAlreadyTerminal))
+	is.True(errors.Is(r.Admin("ann").SetPriority(t.Context(), ids[0], 1, false), job.ErrAlreadyTerminal))
 }
 
 func TestPriorityChangeByJobState(t *testing.T) {
@@ -64,17 +64,17 @@ func TestPriorityChangeByJobState(t *testing.T) {
 		"nobody": succeed,
 	})
 	later := enqueue(t, r, rawArgs("nobody"), runner.Delay(time.Hour))
-	is.NoErr(r.Admin().SetPriority(t.Context(), later, 77, false, "ann"))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), later, 77, false))
 	is.Equal(get(t, r, later).Priority, 77)
 	asks := enqueue(t, r, rawArgs("nobody"), runner.NeedsApproval())
-	is.NoErr(r.Admin().SetPriority(t.Context(), asks, 78, false, "ann"))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), asks, 78, false))
 	is.Equal(get(t, r, asks).State, job.AwaitingApproval)
 	running := enqueueStarted(t, r, rawArgs("waits"))
-	is.True(errors.Is(r.Admin().SetPriority(t.Context(), running, 5, false, "ann"), job.ErrNotQueued))
+	is.True(errors.Is(r.Admin("ann").SetPriority(t.Context(), running, 5, false), job.ErrNotQueued))
 
 	parent := enqueue(t, r, runner.Chain(rawArgs("fans"), runner.Step(rawArgs("nobody"), runner.Priority(1))))
 	inState(t, r, parent, job.Waiting)
-	is.NoErr(r.Admin().SetPriority(t.Context(), parent, 60, true, "ann"))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), parent, 60, true))
 	open()
 	inState(t, r, parent, job.Succeeded)
 	pgtest.Wait(t, "all steps have the priority", func() bool {
@@ -97,8 +97,8 @@ func TestPriorityChangeOfChain(t *testing.T) {
 		return enqueue(t, r, runner.Chain(rawArgs("k"), runner.Step(rawArgs("k", args), runner.Priority(-7)), rawArgs("k")), runner.Priority(3))
 	}
 	alone, whole := chain(), chain()
-	is.NoErr(r.Admin().SetPriority(t.Context(), alone, 40, false, "ann"))
-	is.NoErr(r.Admin().SetPriority(t.Context(), whole, 41, true, "ann"))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), alone, 40, false))
+	is.NoErr(r.Admin("ann").SetPriority(t.Context(), whole, 41, true))
 	run(t, r)
 	quiet(t, pool)
 	for id, want := range map[int64][]int{alone: {40, -7, -7}, whole: {41, 41, 41}} {
@@ -155,7 +155,7 @@ func TestPriorityChangeDuringHandOff(t *testing.T) {
 	id := enqueue(t, r, runner.Chain(rawArgs("first"), rawArgs("second")), runner.Priority(3))
 	<-finish.held // the handler has returned and the second step has been built, but its row does not exist yet
 	set := make(chan error, 1)
-	go func() { set <- r.Admin().SetPriority(t.Context(), id, 50, true, "ann") }()
+	go func() { set <- r.Admin("ann").SetPriority(t.Context(), id, 50, true) }()
 	pgtest.Wait(t, "the pod has read the request", func() bool {
 		return queryOne[bool](t, observer, `select exists (select from trapeze.claim_requests c join trapeze.pods p on p.id = c.pod
 			where c.answered_at is not null or p.lease_until > c.created_at + interval '8.3 seconds') or

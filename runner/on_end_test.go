@@ -334,7 +334,7 @@ func TestWaitingJobCancelReport(t *testing.T) {
 	var told ends
 	r := start(t, pgtest.Pool(t), runner.Options{OnEnd: told.add}, map[string]handler{"k": succeed})
 	id := enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour))
-	_, err := r.Admin().Cancel(t.Context(), id, "me")
+	_, err := r.Admin("me").Cancel(t.Context(), id)
 	is.NoErr(err)
 	pgtest.WaitFor(t, 20*time.Second, "the end is reported", func() bool { return len(told.of(id)) == 1 })
 	is.Equal(told.of(id)[0].State, job.Cancelled)

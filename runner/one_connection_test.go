@@ -97,7 +97,7 @@ func TestJobCallInsideTransaction(t *testing.T) {
 	calls := map[string]handler{
 		"read": held(func(ctx context.Context, j *raw) error { _, err := r.GetJob(ctx, j.ID()); return err }),
 		"command": held(func(ctx context.Context, j *raw) error {
-			_, err := r.Admin().UndrainLane(ctx, job.DefaultLane, "ada")
+			_, err := r.Admin("ada").UndrainLane(ctx, job.DefaultLane)
 			return err
 		}),
 		"enqueue": held(func(ctx context.Context, _ *raw) error { _, err := r.Enqueue(ctx, rawArgs("read")); return err }),

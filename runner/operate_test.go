@@ -64,12 +64,12 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	}
 	pgtest.Wait(t, "both pods are full", func() bool { return running(t, pool) == 8 })
 
-	changed, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAge: job.To(job.Seconds(time.Hour))}, "ann")
+	changed, err := operator.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAge: job.To(job.Seconds(time.Hour))})
 	is.NoErr(err)
 	is.Equal(changed.Changed, []string{"max_age_s", "enabled"})
 	is.Equal([]int{changed.Running, changed.Waiting}, []int{8, 4})
 	is.Equal(running(t, pool), 8) // running jobs continue
-	again, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Hour))}, "ann")
+	again, err := operator.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Hour))})
 	is.NoErr(err)
 	is.Equal(len(again.Changed), 0)
 	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // a command that changes nothing is not audited
@@ -88,16 +88,16 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	pgtest.Wait(t, "the jobs that ran have ended", func() bool { return running(t, pool) == 0 })
 	shut()
 	yes := true
-	_, err = operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
+	_, err = operator.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes})
 	is.NoErr(err)
 	quiet(t, pool) // all pods resume immediately
 
-	paused, err := operator.Admin().Pause(t.Context(), "bob")
+	paused, err := operator.Admin("bob").Pause(t.Context())
 	is.NoErr(err)
 	is.True(paused)
 	shut()
 	is.Equal(happened(t, pool, "queue_state.paused"), 1)
-	paused, err = operator.Admin().Resume(t.Context(), "bob")
+	paused, err = operator.Admin("bob").Resume(t.Context())
 	is.NoErr(err)
 	is.True(paused)
 	quiet(t, pool)
@@ -112,7 +112,7 @@ func TestLaneStaleLimit(t *testing.T) {
 	wait, _ := latch(t)
 	r := start(t, pool, runner.Options{}, map[string]handler{"k": waitOn(wait)})
 	id := enqueueStarted(t, r, rawArgs("k"))
-	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{InactivityTimeout: job.To(job.Seconds(time.Second))}, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{InactivityTimeout: job.To(job.Seconds(time.Second))})
 	is.NoErr(err)
 	j := waitEnded(t, r, id) // the job was already running when the limit was set
 	is.Equal(reasonOf(j), job.ReasonInactive)
@@ -139,7 +139,7 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 		return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, pods[1].PodID())
 	}
 	before := beat()
-	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
+	q, err := r.Admin("ann").DrainLane(t.Context(), "default", 200*time.Millisecond)
 	is.NoErr(err)
 	is.True(q.TimedOut && !q.Quiet) // the wait timed out
 	is.Equal(q.Running, 1)          // the result reports the running job
@@ -154,37 +154,37 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	})
 	open()
 	is.Equal(waitEnded(t, r, first).State, job.Succeeded)
-	q, err = r.Admin().DrainLane(t.Context(), "default", 20*time.Second, "ann")
+	q, err = r.Admin("ann").DrainLane(t.Context(), "default", 20*time.Second)
 	is.NoErr(err)
 	is.True(q.Quiet && !q.Changed)
 	is.Equal(get(t, r, waits).State, job.Pending)
 	is.Equal(queryOne[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's next step waits too
 
-	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann")
+	_, err = r.Admin("ann").SetLane(t.Context(), "other", job.LaneChange{})
 	is.NoErr(err)
-	q, err = pods[1].Admin().Freeze(t.Context(), 20*time.Second, "bob")
+	q, err = pods[1].Admin("bob").Freeze(t.Context(), 20*time.Second)
 	is.NoErr(err)
 	is.True(q.Changed && q.Quiet)
 	frozen, err := r.Enqueue(t.Context(), rawArgs("next"), runner.Lane("other"))
 	is.NoErr(err)
 	is.Equal(frozen.State, job.Pending) // the job does not start on insert
-	now, err := r.Admin().Status(t.Context())
+	now, err := r.Admin("").Status(t.Context())
 	is.NoErr(err)
 	is.True(now.Queue.Frozen && !now.Queue.Paused)
 	is.Equal([]string{now.Queue.Freeze.Actor, now.Lanes[0].Drain.Actor}, []string{"bob", "ann"})
-	unfrozen, err := r.Admin().Unfreeze(t.Context(), "bob")
+	unfrozen, err := r.Admin("bob").Unfreeze(t.Context())
 	is.NoErr(err)
 	is.True(unfrozen)
 	is.Equal(waitEnded(t, r, frozen.ID).State, job.Succeeded)
 	is.Equal(get(t, r, waits).State, job.Pending) // the lane that had already been drained stays drained
 
-	resumed, err := pods[1].Admin().UndrainLane(t.Context(), "default", "ann")
+	resumed, err := pods[1].Admin("ann").UndrainLane(t.Context(), "default")
 	is.NoErr(err)
 	is.True(resumed)
 	quiet(t, pool)
 	is.Equal(audited(t, r), []string{"ann lane.drain lane default", "ann lane.set lane other", "bob queue_state.freeze queue_state", "bob queue_state.unfreeze queue_state", "ann lane.undrain lane default"})
 	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.undrained"), happened(t, pool, "queue_state.frozen"), happened(t, pool, "queue_state.unfrozen")}, []int{1, 1, 1, 1})
-	_, err = r.Admin().DrainLane(t.Context(), "nowhere", 0, "ann")
+	_, err = r.Admin("ann").DrainLane(t.Context(), "nowhere", 0)
 	is.True(errors.Is(err, job.ErrUnknownLane))
 	checkHistory(t, pool, r)
 }
@@ -213,7 +213,7 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	pods = append(pods, start(t, pgtest.Connect(t, url), other, kinds))
 	pgtest.Wait(t, "the other pod is ready", func() bool { ready, _ := pods[1].Ready(); return ready })
 
-	q, err := pods[1].Admin().DrainPod(t.Context(), "pod-0", 0, "ann")
+	q, err := pods[1].Admin("ann").DrainPod(t.Context(), "pod-0", 0)
 	is.NoErr(err)
 	is.Equal(q, job.DrainResult{Changed: true, Running: 3})
 	pgtest.Wait(t, "the pod reports that it is drained", func() bool {
@@ -229,18 +229,18 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	for range 5 {
 		is.Equal(*waitEnded(t, pods[0], enqueue(t, pods[0], rawArgs("next"))).Pod, pods[1].PodID()) // the other pod also runs jobs submitted on the drained pod
 	}
-	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].PodID(), 20*time.Second, "ann") // drains the same pod again, by its pod id
+	q, err = pods[1].Admin("ann").DrainPod(t.Context(), pods[0].PodID(), 20*time.Second) // drains the same pod again, by its pod id
 	is.NoErr(err)
 	is.Equal(q, job.DrainResult{Quiet: true})
 	pod := queryOne[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].PodID())
 	is.True(!pod) // the pod is not shutting down
 
-	resumed, err := pods[1].Admin().UndrainPod(t.Context(), "pod-0", "ann")
+	resumed, err := pods[1].Admin("ann").UndrainPod(t.Context(), "pod-0")
 	is.NoErr(err)
 	is.True(resumed)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := pods[0].Ready(); return ready })
 	is.Equal([]int{happened(t, pool, "pod.drained"), happened(t, pool, "pod.undrained")}, []int{1, 1})
-	_, err = pods[1].Admin().DrainPod(t.Context(), "nobody", 0, "ann")
+	_, err = pods[1].Admin("ann").DrainPod(t.Context(), "nobody", 0)
 	is.True(errors.Is(err, job.ErrUnknownPod))
 	checkHistory(t, pool, pods[0])
 }
@@ -251,7 +251,7 @@ func TestDrainedPodRestartedUnderName(t *testing.T) {
 	pool := pgtest.Pool(t)
 	first := newRunner(t, pool, runner.Options{PodName: "web-1"}, map[string]handler{"k": succeed})
 	stop := run(t, first)
-	_, err := first.Admin().DrainPod(t.Context(), "web-1", 0, "ann")
+	_, err := first.Admin("ann").DrainPod(t.Context(), "web-1", 0)
 	is.NoErr(err)
 	stop()
 	second := start(t, pool, runner.Options{PodName: "web-1"}, map[string]handler{"k": succeed})
@@ -259,7 +259,7 @@ func TestDrainedPodRestartedUnderName(t *testing.T) {
 	id := enqueue(t, second, rawArgs("k"))
 	other := start(t, pool, runner.Options{PodName: "web-2"}, map[string]handler{"k": succeed})
 	is.Equal(*waitEnded(t, other, id).Pod, other.PodID())
-	_, err = other.Admin().UndrainPod(t.Context(), "web-1", "ann")
+	_, err = other.Admin("ann").UndrainPod(t.Context(), "web-1")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
@@ -276,7 +276,7 @@ func TestDrainedPodResumedDuringLapse(t *testing.T) {
 	}
 	first, second := start(t, pool, named("web"), map[string]handler{"k": succeed}), start(t, pool, named("web"), map[string]handler{"k": succeed})
 	for _, r := range []*runner.Runner{first, second} {
-		_, err := first.Admin().DrainPod(t.Context(), r.PodID(), 0, "ann")
+		_, err := first.Admin("ann").DrainPod(t.Context(), r.PodID(), 0)
 		is.NoErr(err)
 		pgtest.Wait(t, "the pod has applied the change", func() bool { return drained(r) })
 	}
@@ -294,12 +294,12 @@ func TestSubmissionRightAfterPause(t *testing.T) {
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), named("a"), map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
 	for range 10 {
-		_, err := r.Admin().Pause(t.Context(), "ann")
+		_, err := r.Admin("ann").Pause(t.Context())
 		is.NoErr(err)
 		s, err := r.Enqueue(t.Context(), rawArgs("k"))
 		is.NoErr(err)
 		is.Equal(s.State, job.Pending) // the pod has applied the pause by the time the call returns
-		_, err = r.Admin().Resume(t.Context(), "ann")
+		_, err = r.Admin("ann").Resume(t.Context())
 		is.NoErr(err)
 		_, err = runner.Result[any](t.Context(), r, s.ID)
 		is.NoErr(err)

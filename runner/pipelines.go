@@ -20,8 +20,7 @@ func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 // CancelPipeline cancels every unfinished job of a pipeline and starts no further steps. Jobs that are not running end immediately; running
 // jobs end when their handlers return. CancelPipeline returns all their ids. It returns [job.ErrNotFound] if there is no such pipeline, or
 // [job.ErrAlreadyTerminal] if all its jobs have finished. After [job.ErrOutcomeUnknown], the call can be repeated.
-func (a Admin) CancelPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
-	actor = named(actor)
+func (a Admin) CancelPipeline(ctx context.Context, id int64) ([]int64, error) {
 	p, err := view.Pipeline(ctx, a.pod.Commands, id)
 	if err != nil {
 		return nil, a.pod.DBError(err)
@@ -30,8 +29,8 @@ func (a Admin) CancelPipeline(ctx context.Context, id int64, actor string) ([]in
 		return nil, fmt.Errorf("cancel pipeline %d, status %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var cancelled []int64
-	d := &admin.AuditEntry{Actor: actor, Action: "pipeline.cancel", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
-	more, err := a.pod.CancelOpen(ctx, job.ReasonPipelineCancelled, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
+	d := &admin.AuditEntry{Actor: a.actor, Action: "pipeline.cancel", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
+	more, err := a.pod.CancelOpen(ctx, job.ReasonPipelineCancelled, a.actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
 		return admin.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
 	}, func(id int64) { cancelled = append(cancelled, id) })
 	if err != nil {
@@ -52,8 +51,7 @@ func (a Admin) CancelPipeline(ctx context.Context, id int64, actor string) ([]in
 // if related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is
 // invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if data that it needs was pruned or
 // erased, and [job.ErrKeyHeld] if another job holds one of their unique keys.
-func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
-	actor = named(actor)
+func (a Admin) RetryPipeline(ctx context.Context, id int64, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
@@ -65,7 +63,7 @@ func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args a
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
 		return nil, fmt.Errorf("retry pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	again, err := admin.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, actor)
+	again, err := admin.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, a.actor)
 	if err != nil {
 		return nil, a.pod.CommandError(err)
 	}

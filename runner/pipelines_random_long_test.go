@@ -31,9 +31,9 @@ func TestRandomCancelsInPipelines(t *testing.T) {
 				err := o.pool.QueryRow(try.Context(), `select id from trapeze.jobs order by id offset $1 * (select count(*) from trapeze.jobs) limit 1`,
 					dice.Float64()*0.999).Scan(&id)
 				if err == nil && dice.IntN(4) == 0 {
-					_, err = r.Admin().ForceCancel(try.Context(), id, "dice")
+					_, err = r.Admin("dice").ForceCancel(try.Context(), id)
 				} else if err == nil {
-					_, err = r.Admin().Cancel(try.Context(), id, "dice")
+					_, err = r.Admin("dice").Cancel(try.Context(), id)
 				}
 				if err != nil && !errors.Is(err, job.ErrAlreadyTerminal) {
 					try.Errorf("cancel: %v", err)

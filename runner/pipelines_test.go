@@ -34,7 +34,7 @@ func TestPipelinePlannedSteps(t *testing.T) {
 	})
 	id := enqueue(t, r, runner.Chain(rawArgs("first"), rawArgs("last")), runner.Pipeline("emissions"))
 	inState(t, r, id, job.Waiting)
-	p, err := r.Admin().Pipeline(t.Context(), id)
+	p, err := r.Admin("").Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Name, "emissions")
 	is.Equal(p.Status, job.PipelineRunning)
@@ -46,14 +46,14 @@ func TestPipelinePlannedSteps(t *testing.T) {
 	is.Equal(kinds, []string{"join", "last"}) // the planned steps do not exist yet
 	open()
 	is.Equal(waitPipeline(t, pool, id), "succeeded")
-	p, err = r.Admin().Pipeline(t.Context(), id)
+	p, err = r.Admin("").Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Kind, "last")
 	is.Equal(p.Step, 2)
 	is.True(p.FinishedAt != nil)
 	lone := enqueue(t, r, rawArgs("last"))
 	waitEnded(t, r, lone)
-	p, err = r.Admin().Pipeline(t.Context(), lone) // a single job is a pipeline of one step
+	p, err = r.Admin("").Pipeline(t.Context(), lone) // a single job is a pipeline of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
 	page, err := view.Pipelines(t.Context(), inside.Of(r).Store, view.PipelineFilter{})
@@ -63,7 +63,7 @@ func TestPipelinePlannedSteps(t *testing.T) {
 	jobs, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // children are not listed
-	_, err = r.Admin().Pipeline(t.Context(), 12345678)
+	_, err = r.Admin("").Pipeline(t.Context(), 12345678)
 	is.True(errors.Is(err, job.ErrNotFound))
 }
 
@@ -98,7 +98,7 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	})
 	open := queryOne[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
 	operator := newRunner(t, pool, named("operator"), nil)
-	aborted, err := operator.Admin().CancelPipeline(t.Context(), id, "me")
+	aborted, err := operator.Admin("me").CancelPipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(aborted, open) // the waiting parent, two pending jobs and three running ones
 	quiet(t, pool)
@@ -108,9 +108,9 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.done where reason = 'pipeline_cancelled'`), 3)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
-	_, err = operator.Admin().CancelPipeline(t.Context(), id, "me")
+	_, err = operator.Admin("me").CancelPipeline(t.Context(), id)
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
-	_, err = operator.Admin().CancelPipeline(t.Context(), id+1_000_000, "me")
+	_, err = operator.Admin("me").CancelPipeline(t.Context(), id+1_000_000)
 	is.True(errors.Is(err, job.ErrNotFound))
 	checkHistory(t, pool, r)
 }
@@ -132,18 +132,18 @@ func TestPipelineRetryWithNewArguments(t *testing.T) {
 	})
 	id := enqueue(t, r, runner.Chain(rawArgs("first"), rawArgs("fails"), rawArgs("last")))
 	is.Equal(waitPipeline(t, pool, id), "failed")
-	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	again, err := r.Admin("me").RetryPipeline(t.Context(), id, nil)
 	is.NoErr(err)
 	is.Equal(len(again), 1)
 	is.Equal(waitPipeline(t, pool, id), "failed") // the pipeline fails again for the same reason
-	again, err = r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	again, err = r.Admin("me").RetryPipeline(t.Context(), id, map[string]bool{"good": true})
 	is.NoErr(err)
 	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	is.Equal(firsts.Load(), int64(1)) // the previous step does not run again
 	j := get(t, r, again[0])
 	is.Equal(j.Epoch, 3)
 	is.Equal(eventsOf(t, r, again[0])[3:6], []string{"job.operator_retry", "job.promoted", "job.claimed"})
-	_, err = r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	_, err = r.Admin("me").RetryPipeline(t.Context(), id, nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 	checkHistory(t, pool, r)
 }
@@ -175,11 +175,11 @@ func TestRetryFailedFanOutBranches(t *testing.T) {
 	is.Equal(waitPipeline(t, pool, id), "failed")
 	quiet(t, pool)
 	good := ran.Load()
-	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	_, err := r.Admin("me").RetryPipeline(t.Context(), id, map[string]bool{"good": true})
 	is.True(errors.Is(err, job.ErrInvalid)) // new arguments are rejected because the parent does not run again
 	healed.Store(true)
 	before := queryOne[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
-	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	again, err := r.Admin("me").RetryPipeline(t.Context(), id, nil)
 	is.NoErr(err)
 	is.True(len(again) > 0)
 	is.Equal(waitPipeline(t, pool, id), "succeeded")
@@ -203,7 +203,7 @@ func TestRetryPartialPipeline(t *testing.T) {
 	})
 	id := enqueue(t, r, rawArgs("parent"))
 	is.Equal(waitPipeline(t, pool, id), "partial")
-	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	_, err := r.Admin("me").RetryPipeline(t.Context(), id, nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 }
 

@@ -80,7 +80,7 @@ func TestAllFeaturesBehindTransactionPooler(t *testing.T) {
 	for _, id := range []int64{first, flaky, delayed} {
 		is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	}
-	_, err = r.Admin().Cancel(t.Context(), hanging, "me")
+	_, err = r.Admin("me").Cancel(t.Context(), hanging)
 	is.NoErr(err)
 	is.Equal(waitEnded(t, r, hanging).State, job.Cancelled) // the pod cannot listen, so it learns of the cancellation from its heartbeat
 	release()

@@ -92,10 +92,10 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		}
 		switch roll(40) {
 		case 0, 1, 2, 3:
-			_, _ = b.Admin().Cancel(t.Context(), made.ID, "dice")
+			_, _ = b.Admin("dice").Cancel(t.Context(), made.ID)
 		case 4:
 			alone.stops(made.ID)
-			_, _ = b.Admin().ForceCancel(t.Context(), made.ID, "dice")
+			_, _ = b.Admin("dice").ForceCancel(t.Context(), made.ID)
 		case 5:
 			proxy.Reset()
 		}

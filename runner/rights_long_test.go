@@ -69,7 +69,7 @@ func TestGuideSubmitRights(t *testing.T) {
 	r := newRunner(t, pool, runner.Options{}, kinds)
 	err := r.Run(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role may not run jobs
-	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour)), "ann")
+	_, err = r.Admin("ann").Cancel(t.Context(), enqueue(t, r, rawArgs("k"), runner.Delay(time.Hour)))
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
 
 	for row := range strings.SplitSeq(strings.Join(column[string](t, owner, `select lower(privilege_type) || ' ' || table_name

@@ -103,8 +103,8 @@ func (r *Runner) Close() {
 	}
 }
 
-// Admin returns this runner's operator commands.
-func (r *Runner) Admin() Admin { return Admin{r.pod} }
+// Admin returns the commands of an operator, whose name the audit log records. An empty name is recorded as operator.
+func (r *Runner) Admin(actor string) Admin { return Admin{r.pod, named(actor)} }
 
 // PodID returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
 func (r *Runner) PodID() string { return r.pod.PodID() }

@@ -24,9 +24,9 @@ func TestScheduleIntoApprovalLane(t *testing.T) {
 	r.DeclareSchedule("declared", "@every 1s", rawArgs("k"), runner.Lane("asks"))
 	run(t, r)
 	kind, lane, expression := "k", "asks", "@yearly"
-	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane})
 	is.NoErr(err)
-	triggered, err := r.Admin().TriggerSchedule(t.Context(), "set", nil, "ann")
+	triggered, err := r.Admin("ann").TriggerSchedule(t.Context(), "set", nil)
 	is.NoErr(err)
 	is.Equal(triggered.State, job.Pending)
 	inState(t, r, *triggered.JobID, job.Succeeded)

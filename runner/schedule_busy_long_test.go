@@ -25,9 +25,9 @@ func TestScheduleBehindLockedKey(t *testing.T) {
 	is.NoErr(err)
 	keyed, key := every("* * * * * *"), "one"
 	keyed.UniqueKey = &key
-	_, err = r.Admin().SetSchedule(t.Context(), "keyed", keyed, "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "keyed", keyed)
 	is.NoErr(err)
-	_, err = r.Admin().SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "free", every("* * * * * *"))
 	is.NoErr(err)
 	late := func() float64 {
 		return queryOne[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_occurrences where schedule = 'free'`)

@@ -19,14 +19,14 @@ func TestConcurrentScheduleTriggersSmallPool(t *testing.T) {
 	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	for _, name := range names {
-		_, err := r.Admin().SetSchedule(t.Context(), name, every("@daily"), "ann")
+		_, err := r.Admin("ann").SetSchedule(t.Context(), name, every("@daily"))
 		is.NoErr(err)
 	}
 	began := time.Now()
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { _, errs[i] = r.Admin().TriggerSchedule(t.Context(), name, nil, "ann") })
+		all.Go(func() { _, errs[i] = r.Admin("ann").TriggerSchedule(t.Context(), name, nil) })
 	}
 	all.Wait()
 	is.NoErr(errors.Join(errs...))

@@ -25,7 +25,7 @@ const (
 //
 // It returns [job.ErrInvalidSchedule] if a setting is invalid, [job.ErrUnknownLane] if the lane does not exist, [job.ErrScheduleMoved] if
 // the schedule no longer matches c.From, and [job.ErrUnknownSchedule] if c requires a schedule that does not exist.
-func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
+func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
 		if err := job.ValidateKind(*c.Kind); err != nil {
 			return job.ScheduleChanged{}, fmt.Errorf("%w: %w (set schedule %q)", job.ErrInvalidSchedule, err, name)
@@ -39,7 +39,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		from = anchor
 		next, err = a.pod.Submitter.First(s, anchor)
 		return next, err
-	}, named(actor))
+	}, a.actor)
 	if err != nil {
 		return done, a.pod.DBError(err)
 	}
@@ -90,21 +90,21 @@ func orZero(t *time.Time) time.Time {
 
 // DeleteSchedule deletes a schedule. Its past occurrences are kept for as long as the job history. A declared schedule stays deleted, even
 // when the program restarts, until it is set again. It returns [job.ErrUnknownSchedule] if there is no such schedule.
-func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
-	return a.finishCommand(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, named(actor)))
+func (a Admin) DeleteSchedule(ctx context.Context, name string) error {
+	return a.finishCommand(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, a.actor))
 }
 
 // PauseSchedule pauses a schedule until [Admin.ResumeSchedule] and reports whether it was active before. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
-func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Submitter.First, named(actor))
+func (a Admin) PauseSchedule(ctx context.Context, name string) (bool, error) {
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Submitter.First, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
 // ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences missed during the pause do not fire later. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
-func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Submitter.First, named(actor))
+func (a Admin) ResumeSchedule(ctx context.Context, name string) (bool, error) {
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Submitter.First, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
@@ -114,8 +114,8 @@ func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, er
 //
 // It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],
 // [Admin.ScheduleOccurrences] shows the outcome.
-func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Occurrence, error) {
-	fire, err := a.pod.Submitter.Trigger(ctx, name, as, named(actor))
+func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting) (job.Occurrence, error) {
+	fire, err := a.pod.Submitter.Trigger(ctx, name, as, a.actor)
 	if err != nil {
 		return job.Occurrence{}, a.finishCommand(ctx, err)
 	}

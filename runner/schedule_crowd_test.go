@@ -33,7 +33,7 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set expression = 'now and then' where name = 's012'`)
 	exec(t, pool, `update trapeze.schedules set planned = true, next_at = $1`, noon)
 	exec(t, pool, `insert into trapeze.schedule_occurrences (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // fired by another pod
-	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", nil, "ann")
+	trigger, err := r.Admin("ann").TriggerSchedule(t.Context(), "s011", nil)
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon)
 	want := map[string]job.OccurrenceOutcome{"s009": job.OccurrenceDuplicate, "s020": job.OccurrenceDuplicate, "s006": job.OccurrenceFailed, "s007": job.OccurrenceFailed, "s011": job.OccurrenceOverlap}

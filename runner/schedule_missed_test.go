@@ -44,7 +44,7 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 			r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 			change := every("*/15 * * * *")
 			change.Missed, change.CatchUp = &c.missed, &c.catchUp
-			_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+			_, err := r.Admin("ann").SetSchedule(t.Context(), "s", change)
 			is.NoErr(err)
 			exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, at("09:00"), at("09:15"))
 			r.FireAt(t.Context(), at("12:00").Add(30*time.Second))
@@ -70,7 +70,7 @@ func TestMissedOccurrenceCountLimit(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every("@every 1s"))
 	is.NoErr(err)
 	from := utc(t, "01-01T00:00")
 	exec(t, pool, `update trapeze.schedules set anchor = $1, planned = false, next_at = null`, from)

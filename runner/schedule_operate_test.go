@@ -27,7 +27,7 @@ func TestDeclaredSkipMissedPolicy(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	nightly(t, pool, "30 2 * * *", runner.SkipMissed())
-	s, err := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed}).Admin().ScheduleByName(t.Context(), "nightly")
+	s, err := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed}).Admin("").ScheduleByName(t.Context(), "nightly")
 	is.NoErr(err)
 	is.Equal(s.Missed, job.MissedSkip)
 }
@@ -39,7 +39,7 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	now := func() job.ScheduleUse {
 		t.Helper()
-		list, err := r.Admin().Schedules(t.Context())
+		list, err := r.Admin("").Schedules(t.Context())
 		is.NoErr(err)
 		is.Equal(len(list), 1)
 		return list[0]
@@ -58,7 +58,7 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.audit`), audited)
 
 	expression, subject := "15 4 * * *", "some"
-	_, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Subject: &subject}, "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Subject: &subject})
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *", runner.Zone("UTC"), runner.Priority(-5), runner.Subject("all"))
 	s = now()
@@ -69,20 +69,20 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 	is.Equal(s.Lane, "")
 	is.Equal(s.Overlap, job.OverlapQueue)
 
-	_, err = r.Admin().PauseSchedule(t.Context(), "nightly", "ann")
+	_, err = r.Admin("ann").PauseSchedule(t.Context(), "nightly")
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *")
 	is.True(now().Paused) // restarting the program does not resume the schedule
 
-	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "nightly", "ann"))
+	is.NoErr(r.Admin("ann").DeleteSchedule(t.Context(), "nightly"))
 	is.Equal(column[string](t, pool, `select args::text || subject || unique_key from trapeze.schedules`), []string{"{}"}) // ann's changes are gone
 	nightly(t, pool, "50 1 * * *")
-	list, err := r.Admin().Schedules(t.Context())
+	list, err := r.Admin("").Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list), 0) // a deleted schedule stays deleted
-	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Existing: true}, "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "nightly", job.ScheduleChange{Existing: true})
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
-	done, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{}, "ann")
+	done, err := r.Admin("ann").SetSchedule(t.Context(), "nightly", job.ScheduleChange{})
 	is.NoErr(err)
 	is.True(done.Created)
 	is.Equal(now().Expression, "50 1 * * *") // the schedule is restored as declared
@@ -94,16 +94,16 @@ func TestDeclarationOverOperatorSchedule(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
-	_, err := r.Admin().SetSchedule(t.Context(), "nightly", every("@hourly"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "nightly", every("@hourly"))
 	is.NoErr(err)
 	nightly(t, pool, "30 2 * * *")
-	one, err := r.Admin().Schedules(t.Context())
+	one, err := r.Admin("").Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(one[0].Expression, "@hourly")
 	is.Equal(string(one[0].Args), "{}")
 	is.True(one[0].FromCode) // later changes to the declaration take effect
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"))
-	one, err = r.Admin().Schedules(t.Context())
+	one, err = r.Admin("").Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(one[0].Zone, "Europe/Zurich")
 	is.Equal(one[0].Expression, "@hourly")
@@ -146,40 +146,40 @@ func TestScheduleChangesInAuditLog(t *testing.T) {
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	change := every("@hourly")
 	change.DryRun = true
-	done, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+	done, err := r.Admin("ann").SetSchedule(t.Context(), "s", change)
 	is.NoErr(err)
 	is.True(done.Created && done.DryRun && len(done.NextFires) == 5)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules`), 0) // a dry run changes nothing
 	change.DryRun = false
-	_, err = r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "s", change)
 	is.NoErr(err)
-	again, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+	again, err := r.Admin("ann").SetSchedule(t.Context(), "s", change)
 	is.NoErr(err)
 	is.Equal(again.Changed, []string{}) // a change that has no effect is not recorded
-	changed, err := r.Admin().PauseSchedule(t.Context(), "s", "bob")
+	changed, err := r.Admin("bob").PauseSchedule(t.Context(), "s")
 	is.NoErr(err)
 	is.True(changed)
-	changed, err = r.Admin().PauseSchedule(t.Context(), "s", "bob")
+	changed, err = r.Admin("bob").PauseSchedule(t.Context(), "s")
 	is.NoErr(err)
 	is.True(!changed)
-	list, err := r.Admin().Schedules(t.Context())
+	list, err := r.Admin("").Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next occurrences
-	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
+	f, err := r.Admin("bob").TriggerSchedule(t.Context(), "s", nil)
 	is.NoErr(err)
 	is.True(f.Manual && f.Outcome == job.OccurrenceFired) // a paused schedule can still be triggered
 	is.Equal(get(t, r, *f.JobID).Kind, "k")
-	changed, err = r.Admin().ResumeSchedule(t.Context(), "s", "bob")
+	changed, err = r.Admin("bob").ResumeSchedule(t.Context(), "s")
 	is.NoErr(err)
 	is.True(changed)
-	list, err = r.Admin().Schedules(t.Context())
+	list, err = r.Admin("").Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list[0].NextFires), 5)
 	is.Equal(len(list[0].LastFires), 1)
 	is.Equal(list[0].LastFires[0].State, job.Pending)
-	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "s", "bob"))
-	is.True(errors.Is(r.Admin().DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
-	_, err = r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
+	is.NoErr(r.Admin("bob").DeleteSchedule(t.Context(), "s"))
+	is.True(errors.Is(r.Admin("bob").DeleteSchedule(t.Context(), "s"), job.ErrUnknownSchedule))
+	_, err = r.Admin("bob").TriggerSchedule(t.Context(), "s", nil)
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
 	is.Equal(len(occurrences(t, r, "s")), 1) // deleting a schedule keeps its history
 	is.Equal(column[string](t, pool, `select actor || ' ' || action || ' ' || target from trapeze.audit order by id`), []string{

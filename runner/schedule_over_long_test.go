@@ -30,7 +30,7 @@ func TestPastSingleOccurrenceDeclared(t *testing.T) {
 	r, told := declares()
 	pgtest.Wait(t, "the schedule is planned", func() bool { return queryOne[bool](t, pool, `select planned from trapeze.schedules`) })
 	is.True(strings.Contains(told.String(), "schedule was declared after its time")) // the program warns once
-	s, err := r.Admin().ScheduleByName(t.Context(), "once")
+	s, err := r.Admin("").ScheduleByName(t.Context(), "once")
 	is.NoErr(err)
 	is.Equal(s.Error, "") // the schedule itself is valid
 	is.Equal(s.Words, "once, on 2001-01-31 at 03:00:00, Europe/Zurich")
@@ -38,9 +38,9 @@ func TestPastSingleOccurrenceDeclared(t *testing.T) {
 	is.Equal(len(s.LastFires), 0) // the schedule has never fired
 	_, told = declares()          // the same declaration is repeated
 	is.True(!strings.Contains(told.String(), "after its time"))
-	by, err := r.Admin().TriggerSchedule(t.Context(), "once", nil, "ann")
+	by, err := r.Admin("ann").TriggerSchedule(t.Context(), "once", nil)
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded) // an operator can still trigger the schedule
-	_, err = r.Admin().SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")
+	_, err = r.Admin("ann").SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"))
 	is.True(errors.Is(err, job.ErrInvalidSchedule)) // an operator who sets a past date has probably made a mistake
 }

@@ -33,7 +33,7 @@ func TestFivePodsShareSchedules(t *testing.T) {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, 1000
 		change := every("* * * * * *")
 		change.Missed, change.CatchUp = &missed, &most
-		done, err := operator.Admin().SetSchedule(t.Context(), name, change, "ann")
+		done, err := operator.Admin("ann").SetSchedule(t.Context(), name, change)
 		is.NoErr(err)
 		first[name] = done.NextFires[0]
 	}
@@ -72,7 +72,7 @@ func TestOccurrencesFromDisabledPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]handler{"k": succeed})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every("@every 1s"))
 	is.NoErr(err)
 	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(occurrences(t, r, "s"), job.OccurrenceFired) > 0 })
 	is.Equal(get(t, r, *occurrences(t, r, "s")[0].JobID).State, job.Pending)
@@ -84,11 +84,11 @@ func TestSchedulesOfUnhandledKinds(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"other": succeed})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every("@every 1s"))
 	is.NoErr(err)
 	r.FireAt(t.Context(), time.Now().Add(time.Hour))
 	is.Equal(len(occurrences(t, r, "s")), 0)
-	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
+	f, err := r.Admin("ann").TriggerSchedule(t.Context(), "s", nil)
 	is.NoErr(err)
 	is.Equal(f.Outcome, job.OccurrenceFired) // but an operator can trigger the schedule
 }

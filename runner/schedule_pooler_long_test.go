@@ -25,7 +25,7 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 	r, _ := pod(), pod()
 	keyed, key, skip := every("@every 1s"), "one", job.OverlapSkip
 	keyed.UniqueKey, keyed.Overlap = &key, &skip
-	done, err := r.Admin().SetSchedule(t.Context(), "keyed", keyed, "ann")
+	done, err := r.Admin("ann").SetSchedule(t.Context(), "keyed", keyed)
 	is.NoErr(err)
 	const many = 120
 	exec(t, direct, `insert into trapeze.schedules (name, expression, kind, missed, planned, next_at, anchor)
@@ -36,12 +36,12 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 		return queryOne[int](t, direct, `select count(*) from trapeze.schedule_occurrences where schedule like 's%' and outcome = 'fired'`) == many &&
 			len(occurrences(t, r, "keyed")) > 2 && len(occurrences(t, r, "written")) > 2
 	})
-	by, err := r.Admin().TriggerSchedule(t.Context(), "written", nil, "ann")
+	by, err := r.Admin("ann").TriggerSchedule(t.Context(), "written", nil)
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded)
-	_, err = r.Admin().PauseSchedule(t.Context(), "keyed", "ann")
+	_, err = r.Admin("ann").PauseSchedule(t.Context(), "keyed")
 	is.NoErr(err)
-	_, err = r.Admin().PauseSchedule(t.Context(), "written", "ann")
+	_, err = r.Admin("ann").PauseSchedule(t.Context(), "written")
 	is.NoErr(err)
 	quiet(t, direct)
 	list := occurrences(t, r, "keyed")

@@ -26,9 +26,9 @@ func TestScheduledJobDefaultPriority(t *testing.T) {
 	r.DeclareSchedule("explicit-before", "@yearly", rawArgs("k"), runner.Priority(0))
 	run(t, r)
 	kind, expression := "k", "@yearly"
-	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind})
 	is.NoErr(err)
-	fire, err := r.Admin().TriggerSchedule(t.Context(), "set", nil, "ann")
+	fire, err := r.Admin("ann").TriggerSchedule(t.Context(), "set", nil)
 	is.NoErr(err)
 	is.Equal(inState(t, r, *fire.JobID, job.Succeeded).Priority, job.DefaultPriority)
 	want := map[string]int{"set-before": 0, "declared-before": 10, "explicit-before": 0, "in-SQL": 10, "declared": 10, "set": 10}

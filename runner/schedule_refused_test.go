@@ -26,7 +26,7 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	skip := job.OverlapSkip
 	change := every("* * * * *")
 	change.Overlap = &skip
-	_, err := other.Admin().SetSchedule(t.Context(), "s", change, "ann")
+	_, err := other.Admin("ann").SetSchedule(t.Context(), "s", change)
 	is.NoErr(err)
 	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // a year from now, so that nothing is due for the running pod
 	exec(t, pool, `update trapeze.schedules set next_at = $1`, noon)
@@ -41,7 +41,7 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	is.Equal(second.Outcome, job.OccurrenceOverlap)
 	is.True(second.JobID == nil)
 	is.True(second.Message != "")
-	by, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
+	by, err := r.Admin("ann").TriggerSchedule(t.Context(), "s", nil)
 	is.NoErr(err)
 	is.Equal(by.Outcome, job.OccurrenceFired) // a manual trigger ignores the overlap policy
 	open()
@@ -58,7 +58,7 @@ func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	held := enqueue(t, r, rawArgs("k"), runner.Unique("one", runner.WhileActive))
 	change, key, missed := every("* * * * *"), "one", job.MissedCatchUp
 	change.UniqueKey, change.Missed = &key, &missed
-	_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "s", change)
 	is.NoErr(err)
 	noon := utc(t, "05-05T12:00")
 	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)
@@ -67,7 +67,7 @@ func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	is.Equal(f.Outcome, job.OccurrenceDuplicate)
 	is.True(strings.Contains(f.Message, "holds the unique key"))
 	is.True(f.JobID == nil)
-	_, err = r.Admin().Cancel(t.Context(), held, "ann")
+	_, err = r.Admin("ann").Cancel(t.Context(), held)
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five occurrences are due, and the first one takes the key
 	list := occurrences(t, r, "s")
@@ -84,7 +84,7 @@ func TestInvalidScheduleAmongOthers(t *testing.T) {
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	names := []string{"expression", "good", "lane", "args", "stubborn", "zone"}
 	for _, name := range names {
-		_, err := r.Admin().SetSchedule(t.Context(), name, every("* * * * *"), "ann")
+		_, err := r.Admin("ann").SetSchedule(t.Context(), name, every("* * * * *"))
 		is.NoErr(err)
 	}
 	exec(t, pool, `update trapeze.schedules set expression = 'every now and then' where name = 'expression'`)
@@ -123,7 +123,7 @@ func TestOccurrenceCommitReplyLost(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * *"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every("* * * * *"))
 	is.NoErr(err)
 	noon := utc(t, "05-05T12:00")
 	exec(t, direct, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)

@@ -25,7 +25,7 @@ func TestUnrepresentableScheduleTimestamps(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			r := start(t, pool, runner.Options{}, map[string]handler{"k": succeed})
-			_, err := r.Admin().SetSchedule(t.Context(), "strange", every("@daily"), "ann")
+			_, err := r.Admin("ann").SetSchedule(t.Context(), "strange", every("@daily"))
 			is.NoErr(err)
 			for _, sql := range []string{`update trapeze.schedules set next_at = $1::text::timestamptz`, `update trapeze.schedules set anchor = $1::text::timestamptz`} {
 				_, err = pool.Exec(t.Context(), sql, moment)
@@ -34,10 +34,10 @@ func TestUnrepresentableScheduleTimestamps(t *testing.T) {
 			lease := func() time.Time { return queryOne[time.Time](t, pool, `select lease_until from trapeze.pods`) }
 			before := lease()
 			pgtest.Wait(t, "the lease is renewed", func() bool { return lease().After(before.Add(time.Second)) })
-			_, err = r.Admin().SetSchedule(t.Context(), "other", every("@every 1s"), "ann")
+			_, err = r.Admin("ann").SetSchedule(t.Context(), "other", every("@every 1s"))
 			is.NoErr(err)
 			pgtest.Wait(t, "the other schedule fires", func() bool { return ofOutcome(occurrences(t, r, "other"), job.OccurrenceFired) > 0 })
-			list, err := r.Admin().Schedules(t.Context())
+			list, err := r.Admin("").Schedules(t.Context())
 			is.NoErr(err)
 			_, err = json.Marshal(list)
 			is.NoErr(err) // the list can still be encoded

@@ -31,7 +31,7 @@ func ofOutcome(list []job.Occurrence, want job.OccurrenceOutcome) (n int) {
 
 func occurrences(t *testing.T, r *runner.Runner, name string) []job.Occurrence {
 	t.Helper()
-	list, err := r.Admin().ScheduleOccurrences(t.Context(), name, time.Time{}, 1000)
+	list, err := r.Admin("").ScheduleOccurrences(t.Context(), name, time.Time{}, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestOccurrenceRunsOnTime(t *testing.T) {
 	change := every("@every 1s")
 	args := json.RawMessage(`{ "n": 1 }`)
 	change.Args = &args
-	done, err := r.Admin().SetSchedule(t.Context(), "often", change, "ann")
+	done, err := r.Admin("ann").SetSchedule(t.Context(), "often", change)
 	is.NoErr(err)
 	is.True(done.Created)            // the schedule did not exist before
 	is.Equal(len(done.NextFires), 5) // its next occurrences are known immediately
@@ -61,7 +61,7 @@ func TestOccurrenceRunsOnTime(t *testing.T) {
 	is.Equal(j.Priority, job.DefaultPriority)
 	is.Equal(j.Submitter, "") // a scheduled job has no submitter
 	is.Equal(string(j.Args), `{"n":1}`)
-	p, err := r.Admin().Pipeline(t.Context(), j.ID)
+	p, err := r.Admin("").Pipeline(t.Context(), j.ID)
 	is.NoErr(err)
 	is.Equal(p.Name, "often") // the pipeline is named after the schedule
 }
@@ -71,12 +71,12 @@ func TestInvalidScheduleSettings(t *testing.T) {
 	is := is.New(t)
 	r := newRunner(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]handler{"k": succeed})
 	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
-		_, err := r.Admin().SetSchedule(t.Context(), "s", every(expression), "ann")
+		_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every(expression))
 		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression is invalid or fires too often, or it never fires
 	}
-	_, err := r.Admin().SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
+	_, err := r.Admin("ann").SetSchedule(t.Context(), "not a name", every("@daily"))
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
-	list, err := r.Admin().Schedules(t.Context())
+	list, err := r.Admin("").Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list), 0) // no schedule was stored
 }

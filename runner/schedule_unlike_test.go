@@ -31,7 +31,7 @@ func TestOccurrencePlannedInOtherZones(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
-			_, err := r.Admin().SetSchedule(t.Context(), "s", every("30 1 * * *"), "ann")
+			_, err := r.Admin("ann").SetSchedule(t.Context(), "s", every("30 1 * * *"))
 			is.NoErr(err)
 			exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, at("05-01T12:00"), c.planned)
 			r.FireAt(t.Context(), c.now)

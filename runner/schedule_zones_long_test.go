@@ -31,7 +31,7 @@ func TestDailyScheduleAcrossTimeZones(t *testing.T) {
 			name := fmt.Sprintf("s%d.%d", i, hour)
 			change := every(fmt.Sprintf("17 %d * * *", hour))
 			change.Zone, change.Missed, change.CatchUp = &zone, &missed, &most
-			_, err := r.Admin().SetSchedule(t.Context(), name, change, "ann")
+			_, err := r.Admin("ann").SetSchedule(t.Context(), name, change)
 			is.NoErr(err)
 			last := from.In(loc).Format("2006-01-02") // the last day whose occurrence is in the past
 			if from.In(loc).Format("15:04") < fmt.Sprintf("%02d:17", hour) {

@@ -60,7 +60,7 @@ func TestSchedulesAcrossDaylightSavingChanges(t *testing.T) {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, job.MaxCatchUp
 		change := every(c.expression)
 		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // catch up on every occurrence, even after a large step
-		_, err := pods[0].Admin().SetSchedule(t.Context(), name, change, "ann")
+		_, err := pods[0].Admin("ann").SetSchedule(t.Context(), name, change)
 		is.NoErr(err)
 		from, until := utc(t, c.from), utc(t, c.until)
 		exec(t, pool, `update trapeze.schedules set anchor = $2, planned = false, next_at = null where name = $1`, name, from)

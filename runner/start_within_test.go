@@ -59,7 +59,7 @@ func TestStartLimitOfEachCreation(t *testing.T) {
 			if c.template {
 				lane, set, change.Kinds = "t/1", "t/*", nil
 			}
-			_, err := r.Admin().SetLane(t.Context(), set, change, "ann")
+			_, err := r.Admin("ann").SetLane(t.Context(), set, change)
 			is.NoErr(err)
 			run(t, r)
 			in := runner.Lane(lane)
@@ -138,7 +138,7 @@ func TestStartLimitOfEachCreation(t *testing.T) {
 			check("planned step", 1, c.want)
 			enqueue(t, r, rawArgs("fan"))
 			check("children", 2, c.want)
-			_, err = r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
+			_, err = r.Admin("ann").TriggerSchedule(t.Context(), "s", nil)
 			is.NoErr(err)
 			check("occurrence", 1, c.want)
 			enqueue(t, r, rawArgs("fails"), runner.OnFailure(runner.Chain(rawArgs("k"), rawArgs("k"))))
@@ -146,9 +146,9 @@ func TestStartLimitOfEachCreation(t *testing.T) {
 			enqueue(t, r, rawArgs("fails"), runner.OnFailure(runner.Chain(rawArgs("done"), rawArgs("k"))))
 			check("second failure step", 1, 0)
 			id := enqueue(t, r, rawArgs("k"), runner.StartBy(time.Hour))
-			_, err = r.Admin().Cancel(t.Context(), id, "ann")
+			_, err = r.Admin("ann").Cancel(t.Context(), id)
 			is.NoErr(err)
-			_, err = r.Admin().Retry(t.Context(), id, "ann", 1)
+			_, err = r.Admin("ann").Retry(t.Context(), id, 1)
 			is.NoErr(err)
 			check("operator's retry", 1, 0)
 		})
@@ -163,7 +163,7 @@ func TestChangedStartLimitOfLane(t *testing.T) {
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	set := func(lane string, c job.LaneChange) {
 		t.Helper()
-		_, err := r.Admin().SetLane(t.Context(), lane, c, "ann")
+		_, err := r.Admin("ann").SetLane(t.Context(), lane, c)
 		is.NoErr(err)
 	}
 	set("default", job.LaneChange{StartWithin: job.To(job.Seconds(time.Hour))})
@@ -183,7 +183,7 @@ func TestLateJobOfLimitedLane(t *testing.T) {
 	var seen ends
 	r := newRunner(t, pool, runner.Options{OnEnd: seen.add}, map[string]handler{"after": succeed})
 	runner.HandleRaw(r, "after2", succeed, runner.StartWithin(time.Millisecond))
-	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StartWithin: job.To(job.Seconds(time.Second))}, "ann")
+	_, err := r.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{StartWithin: job.To(job.Seconds(time.Second))})
 	is.NoErr(err)
 	id := enqueue(t, r, rawArgs("nobody"), runner.AllowUnregistered(), runner.OnFailure(runner.Chain(rawArgs("after"), rawArgs("after2"))))
 	exec(t, pool, `update trapeze.live set start_by = now() where id = $1`, id)
@@ -209,7 +209,7 @@ func TestInvalidStartWithin(t *testing.T) {
 		}()
 	}
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, job.MaxLaneAge + time.Second} {
-		_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StartWithin: job.To(job.Seconds(d))}, "ann")
+		_, err := r.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{StartWithin: job.To(job.Seconds(d))})
 		is.True(errors.Is(err, job.ErrInvalidSetting))
 		is.True(strings.Contains(err.Error(), "start_within_s"))
 	}

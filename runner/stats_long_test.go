@@ -49,7 +49,7 @@ func TestStatsOfStoppedPods(t *testing.T) {
 		}
 	}
 	delayed := enqueue(t, pods[0], rawArgs("plain"), runner.Delay(time.Hour))
-	_, err := pods[1].Admin().Cancel(t.Context(), delayed, "ann")
+	_, err := pods[1].Admin("ann").Cancel(t.Context(), delayed)
 	is.NoErr(err)
 	for _, id := range ids {
 		waitEnded(t, pods[0], id)

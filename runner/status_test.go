@@ -34,7 +34,7 @@ func TestStatusMatchesTables(t *testing.T) {
 		return running(t, pool) == 2 && queryOne[int](t, pool, `select count(*)::int from trapeze.job_progress where message is not null`) == 1
 	})
 
-	now, err := pods[1].Admin().Status(t.Context())
+	now, err := pods[1].Admin("").Status(t.Context())
 	is.NoErr(err)
 	is.Equal(now.Queue, job.QueueState{})
 	is.Equal(len(now.Pods), 2)
@@ -59,7 +59,7 @@ func TestStatusMatchesTables(t *testing.T) {
 	}
 	open()
 	quiet(t, pool)
-	now, err = pods[0].Admin().Status(t.Context())
+	now, err = pods[0].Admin("").Status(t.Context())
 	is.NoErr(err)
 	is.Equal(len(now.Running), 0)
 	is.Equal(now.Lanes[1].Waiting, 0)

@@ -45,11 +45,11 @@ func TestJobRetryWithNewArguments(t *testing.T) {
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"fails": unlessTrue})
 	id := enqueue(t, r, rawArgs("fails", "false"), runner.Subject("s"))
 	before := inState(t, r, id, job.Failed)
-	again, err := r.Admin().Retry(t.Context(), id, "ann", nil)
+	again, err := r.Admin("ann").Retry(t.Context(), id, nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{id})
 	pgtest.Wait(t, "the job has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
-	_, err = r.Admin().Retry(t.Context(), id, "bob", json.RawMessage("true"))
+	_, err = r.Admin("bob").Retry(t.Context(), id, json.RawMessage("true"))
 	is.NoErr(err)
 	after := inState(t, r, id, job.Succeeded)
 	is.Equal(after.Epoch, before.Epoch+2)
@@ -59,11 +59,11 @@ func TestJobRetryWithNewArguments(t *testing.T) {
 		"job.operator_retry", "job.promoted", "job.claimed", "job.succeeded"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
 
-	_, err = r.Admin().Retry(t.Context(), id, "ann", nil)
+	_, err = r.Admin("ann").Retry(t.Context(), id, nil)
 	is.True(errors.Is(err, job.ErrNotFailed)) // the job has already succeeded
-	_, err = r.Admin().Retry(t.Context(), 1<<40, "ann", nil)
+	_, err = r.Admin("ann").Retry(t.Context(), 1<<40, nil)
 	is.True(errors.Is(err, job.ErrNotFound))
-	_, err = r.Admin().Retry(t.Context(), id, "ann", make(chan int))
+	_, err = r.Admin("ann").Retry(t.Context(), id, make(chan int))
 	is.True(errors.Is(err, job.ErrInvalidArgs))
 	is.Equal(len(auditEntries(t, r, fmt.Sprint("job ", id))), 2) // refused commands are not recorded
 }
@@ -74,18 +74,18 @@ func TestRetryWithHeldUniqueKey(t *testing.T) {
 	r := newRunner(t, pgtest.Pool(t), runner.Options{}, map[string]handler{"k": succeed})
 	unique := runner.Unique("u", runner.WhilePending)
 	first := enqueue(t, r, rawArgs("k"), unique)
-	_, err := r.Admin().Cancel(t.Context(), first, "ann")
+	_, err := r.Admin("ann").Cancel(t.Context(), first)
 	is.NoErr(err)
 	second := enqueue(t, r, rawArgs("k"), unique)
 	is.True(second != first)
-	_, err = r.Admin().Retry(t.Context(), first, "ann", nil)
+	_, err = r.Admin("ann").Retry(t.Context(), first, nil)
 	is.True(errors.Is(err, job.ErrKeyHeld)) // another pending job holds the key
-	_, err = r.Admin().Cancel(t.Context(), second, "ann")
+	_, err = r.Admin("ann").Cancel(t.Context(), second)
 	is.NoErr(err)
-	_, err = r.Admin().Retry(t.Context(), first, "ann", nil)
+	_, err = r.Admin("ann").Retry(t.Context(), first, nil)
 	is.NoErr(err)
 	is.Equal(enqueue(t, r, rawArgs("k"), unique), first) // the retried job holds the key again
-	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false, "ann")
+	many, err := r.Admin("ann").RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false)
 	is.NoErr(err)
 	is.Equal([]int{many.Matched, many.Done, many.Skipped}, []int{1, 0, 1})
 }
@@ -129,7 +129,7 @@ func TestRetriedBranchCount(t *testing.T) {
 	}
 	is.Equal(counts(), [3]int{3, 1, 2})
 	good.Store(true)
-	_, err := r.Admin().Retry(t.Context(), failed[0], "ann", nil)
+	_, err := r.Admin("ann").Retry(t.Context(), failed[0], nil)
 	is.NoErr(err)
 	inState(t, r, failed[0], job.Succeeded)
 	is.Equal(counts(), [3]int{3, 1, 1}) // the new result counts
@@ -137,7 +137,7 @@ func TestRetriedBranchCount(t *testing.T) {
 	inState(t, r, parent, job.Succeeded)
 	pgtest.Wait(t, "the join has run", func() bool { return joins.Load() == 1 })
 
-	_, err = r.Admin().Retry(t.Context(), failed[1], "ann", nil)
+	_, err = r.Admin("ann").Retry(t.Context(), failed[1], nil)
 	is.NoErr(err)
 	inState(t, r, failed[1], job.Succeeded)
 	is.Equal(counts(), [3]int{3, 0, 1}) // the fan-out had already finished

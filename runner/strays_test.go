@@ -54,7 +54,7 @@ func TestOrphanedClaimCancelled(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	// The runner does not know about this claim, as if the reply had been lost.
-	if _, err := r.Admin().Cancel(t.Context(), made.ID, "me"); err != nil {
+	if _, err := r.Admin("me").Cancel(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.pod.Unknown.Raise()
@@ -131,7 +131,7 @@ func TestJobStartedDuringOrphanSearch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.State != job.Running {
-			if _, err := r.Admin().Cancel(t.Context(), s.ID, "me"); err != nil {
+			if _, err := r.Admin("me").Cancel(t.Context(), s.ID); err != nil {
 				t.Fatal(err)
 			}
 			pgtest.Wait(t, "the job is cancelled", func() bool {
@@ -232,7 +232,7 @@ func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	// The runner does not know about this claim, as if the reply had been lost.
-	if _, err := r.Admin().Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
+	if _, err := r.Admin("me").Cancel(t.Context(), found.Jobs[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	r.pod.Unknown.Raise()

@@ -18,18 +18,18 @@ import (
 // commandsOf are commands of different forms. Each of them changes something.
 func commandsOf(r *runner.Runner, id int64) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
-		"priority": func(ctx context.Context) error { return r.Admin().SetPriority(ctx, id, 2, false, "ada") },
+		"priority": func(ctx context.Context) error { return r.Admin("ada").SetPriority(ctx, id, 2, false) },
 		"lane": func(ctx context.Context) error {
-			_, err := r.Admin().SetLane(ctx, "new", job.LaneChange{}, "ada")
+			_, err := r.Admin("ada").SetLane(ctx, "new", job.LaneChange{})
 			return err
 		},
 		"resume": func(ctx context.Context) error {
-			_, err := r.Admin().UndrainLane(ctx, job.DefaultLane, "ada")
+			_, err := r.Admin("ada").UndrainLane(ctx, job.DefaultLane)
 			return err
 		},
-		"cancel": func(ctx context.Context) error { _, err := r.Admin().Cancel(ctx, id, "ada"); return err },
+		"cancel": func(ctx context.Context) error { _, err := r.Admin("ada").Cancel(ctx, id); return err },
 		"schedule": func(ctx context.Context) error {
-			_, err := r.Admin().TriggerSchedule(ctx, "daily", nil, "ada")
+			_, err := r.Admin("ada").TriggerSchedule(ctx, "daily", nil)
 			return err
 		},
 		"enqueue": func(ctx context.Context) error { _, err := r.Enqueue(ctx, rawArgs("k")); return err },
@@ -46,7 +46,7 @@ func TestCommandWithoutConnection(t *testing.T) {
 	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))
 	r := newRunner(t, pool, runner.Options{DirectURL: "off"}, map[string]handler{"k": succeed})
 	id := enqueue(t, r, rawArgs("k"))
-	_, err := r.Admin().SetSchedule(t.Context(), "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("k")}, "ada")
+	_, err := r.Admin("ada").SetSchedule(t.Context(), "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("k")})
 	is.NoErr(err)
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(pgx.Tx) error { // holds the only connection to the server
 		for name, do := range commandsOf(r, id) {

@@ -194,7 +194,7 @@ func TestWaitForLocallyAbortedJob(t *testing.T) {
 		woken <- time.Now()
 	}()
 	delayPolls(t, pool, heard)
-	_, err = r.Admin().CancelPipeline(t.Context(), made.ID, "ann")
+	_, err = r.Admin("ann").CancelPipeline(t.Context(), made.ID)
 	is.NoErr(err)
 	aborted := time.Now()
 	is.True((<-woken).Sub(aborted) < 9*time.Second)
@@ -252,7 +252,7 @@ func TestWaitOnRetriedJob(t *testing.T) {
 	is.Equal(j.State, job.Failed)
 
 	id = submit("fails", runner.Delay(time.Hour))
-	_, err = client.Admin().Cancel(t.Context(), id, "")
+	_, err = client.Admin("").Cancel(t.Context(), id)
 	is.NoErr(err)
 	_, err = runner.Result[int](t.Context(), client, id)
 	is.True(errors.As(err, &end))

@@ -50,7 +50,7 @@ func TestSinglePodWithFreeSlot(t *testing.T) {
 		is.Equal(waitEnded(t, other, id).State, job.Succeeded)
 	}
 	for _, r := range pods[:2] {
-		_, err := r.Admin().DrainPod(t.Context(), r.PodID(), 0, "test")
+		_, err := r.Admin("test").DrainPod(t.Context(), r.PodID(), 0)
 		is.NoErr(err)
 	}
 	pgtest.Wait(t, "the rest takes the place of the drained pods", func() bool { return strings.HasSuffix(hear(), "RR") })

@@ -369,7 +369,7 @@ func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 		is.NoErr(err)
 		for _, id := range made {
 			if roll(10) == 0 {
-				_, _ = b.Admin().Cancel(t.Context(), id, "dice")
+				_, _ = b.Admin("dice").Cancel(t.Context(), id)
 			}
 		}
 	}

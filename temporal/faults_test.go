@@ -52,14 +52,14 @@ func TestTemporalCancelReachesHandler(t *testing.T) {
 	w.start()
 	id := w.enqueue("waits", `{}`)
 	<-started
-	_, err := w.Admin().Cancel(t.Context(), id, "ana")
+	_, err := w.Admin("ana").Cancel(t.Context(), id)
 	is.NoErr(err)
 	is.True(errors.Is(<-causes, job.ErrCancelled))
 	is.Equal(w.wait(id).State, job.Cancelled)
 
 	id = w.enqueue("waits", `{}`)
 	<-started
-	_, err = w.Admin().ForceCancel(t.Context(), id, "ana")
+	_, err = w.Admin("ana").ForceCancel(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(w.wait(id).State, job.Cancelled)
 	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the run was terminated
@@ -434,7 +434,7 @@ func TestTemporalInDoctorAndDashboard(t *testing.T) {
 	}
 	is.True(found)
 	is.True(warned)
-	_, err = w.Admin().Cancel(t.Context(), id, "ana")
+	_, err = w.Admin("ana").Cancel(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(w.wait(id).State, job.Cancelled)
 }
@@ -455,7 +455,7 @@ func TestTemporalHandlersOfDrainedPod(t *testing.T) {
 	stop := w.start()
 	w.enqueue("k", `{}`)
 	<-started
-	_, err := w.Admin().DrainPod(t.Context(), w.PodID(), 0, "ana")
+	_, err := w.Admin("ana").DrainPod(t.Context(), w.PodID(), 0)
 	is.NoErr(err)
 	<-canceled // the pod is draining, and the grace period is over
 	time.AfterFunc(200*time.Millisecond, func() { close(release) })
@@ -504,7 +504,7 @@ func TestTemporalCancelledHandlerCleanup(t *testing.T) {
 	w.start()
 	id := w.enqueue("k", `{}`)
 	<-started
-	_, err := w.Admin().Cancel(t.Context(), id, "ana")
+	_, err := w.Admin("ana").Cancel(t.Context(), id)
 	is.NoErr(err)
 	since := <-cleans
 	pgtest.Wait(t, "heartbeats arrive for longer than their timeout", func() bool {
@@ -598,7 +598,7 @@ func TestTemporalStuckHandlerSlot(t *testing.T) {
 		<-started
 	}
 	for _, id := range stuck {
-		_, err := w.Admin().Cancel(t.Context(), id, "ana")
+		_, err := w.Admin("ana").Cancel(t.Context(), id)
 		is.NoErr(err)
 	}
 	for _, id := range stuck {

@@ -101,7 +101,7 @@ func TestTemporalRetrySnoozeCheckpoint(t *testing.T) {
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), "2")
 	is.True(fences[0] < fences[1] && fences[1] < fences[2]) // each run's fence is higher than the last
-	events, err := w.Admin().Events(t.Context(), id, 0, 100)
+	events, err := w.Admin("").Events(t.Context(), id, 0, 100)
 	is.NoErr(err)
 	var steps []string
 	for _, e := range events {
@@ -201,7 +201,7 @@ func TestTemporalDeferredJobCompletion(t *testing.T) {
 	}})
 	w.start()
 	id := w.enqueue("asks", `{}`, runner.NeedsApproval())
-	is.NoErr(w.Admin().Approve(t.Context(), id, "bea"))
+	is.NoErr(w.Admin("bea").Approve(t.Context(), id))
 	token := <-tokens
 	pgtest.Wait(t, "the job waits", func() bool { return w.job(id).State == job.Waiting })
 	is.NoErr(w.Complete(t.Context(), id, token, "yes"))

@@ -95,9 +95,9 @@ func (w *world) start() (stop func()) {
 func (w *world) move(lane, engine string) {
 	w.t.Helper()
 	is := is.New(w.t)
-	_, err := w.Admin().SetLane(w.t.Context(), lane, job.LaneChange{Engine: &engine}, "ana")
+	_, err := w.Admin("ana").SetLane(w.t.Context(), lane, job.LaneChange{Engine: &engine})
 	is.NoErr(err)
-	m, err := w.Admin().ContinueLaneMove(w.t.Context(), lane, time.Minute, "ana")
+	m, err := w.Admin("ana").ContinueLaneMove(w.t.Context(), lane, time.Minute)
 	is.NoErr(err)
 	is.Equal(m, job.LaneMove{Lane: lane, Engine: engine})
 }

@@ -40,14 +40,14 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 	e.POST("/orders/:id/approve", func(c echo.Context) error {
 		o, err := s.order(c)
 		if err == nil {
-			err = r.Admin().Approve(c.Request().Context(), o.Pipeline, "clerk")
+			err = r.Admin("clerk").Approve(c.Request().Context(), o.Pipeline)
 		}
 		return answer(c, err)
 	})
 	e.DELETE("/orders/:id", func(c echo.Context) error { // cancelling undoes the completed steps
 		o, err := s.order(c)
 		if err == nil {
-			_, err = r.Admin().CancelPipeline(c.Request().Context(), o.Pipeline, "customer")
+			_, err = r.Admin("customer").CancelPipeline(c.Request().Context(), o.Pipeline)
 		}
 		return answer(c, err)
 	})

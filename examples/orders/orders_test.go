@@ -223,7 +223,7 @@ func TestTheReadmesTourWorks(t *testing.T) {
 	r, err := runner.New(pgtest.Connect(t, database), options())
 	is.NoErr(err)
 	defer r.Close()
-	fire, err := r.Admin().TriggerSchedule(t.Context(), "daily-report", nil, "tester")
+	fire, err := r.Admin("tester").TriggerSchedule(t.Context(), "daily-report", nil)
 	is.NoErr(err) // the schedule is declared
 	ran, err := r.Wait(t.Context(), *fire.JobID)
 	is.NoErr(err)

@@ -168,7 +168,7 @@ func State(t *testing.T, r *runner.Runner, id int64) string {
 	for _, e := range events {
 		text += fmt.Sprintf("\n%s %s %s %s", e.At.Format("15:04:05.000"), e.Event, Deref(e.Message), e.Fields)
 	}
-	blockers, err := r.Admin().Blockers(t.Context(), id)
+	blockers, err := r.Admin("").Blockers(t.Context(), id)
 	if err != nil {
 		return text + "\nwhy it waits: " + err.Error()
 	}

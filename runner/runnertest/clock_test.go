@@ -81,7 +81,7 @@ func TestHarnessApprovalExpiry(t *testing.T) {
 	h.Advance(time.Hour)
 	h.RunUntilIdle()
 	h.RequireState(approved, job.AwaitingApproval)
-	is.NoErr(h.Runner().Admin().Approve(t.Context(), approved, "someone"))
+	is.NoErr(h.Runner().Admin("someone").Approve(t.Context(), approved))
 	h.Advance(time.Hour + time.Second)
 	h.RunUntilIdle()
 	h.RequireState(approved, job.Succeeded)

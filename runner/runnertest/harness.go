@@ -156,7 +156,7 @@ func (h *Harness) Job(id int64) job.JobRow {
 // Pipeline returns the pipeline that a job began.
 func (h *Harness) Pipeline(id int64) job.Pipeline {
 	h.t.Helper()
-	p, err := h.client.Admin().Pipeline(h.t.Context(), id)
+	p, err := h.client.Admin("").Pipeline(h.t.Context(), id)
 	h.fatal(err, "read a pipeline")
 	return p
 }
@@ -183,7 +183,7 @@ func (h *Harness) Jobs(kinds ...string) []job.JobRow {
 // Events returns the events of a job, in order.
 func (h *Harness) Events(id int64) []job.Event {
 	h.t.Helper()
-	events, err := h.client.Admin().Events(h.t.Context(), id, 0, 10_000)
+	events, err := h.client.Admin("").Events(h.t.Context(), id, 0, 10_000)
 	h.fatal(err, "read the history of job %d", id)
 	return events
 }

@@ -118,7 +118,7 @@ var drains = []testCase{
 		second := w.pod()
 		runner.HandleRaw(second, "a", returns(func() *runner.Outcome { return runner.Done("second") }))
 		podtest.Run(w.T, second)
-		_, err := w.r.Admin().DrainPod(w.Context(), "first", 0, "ana")
+		_, err := w.r.Admin("ana").DrainPod(w.Context(), "first", 0)
 		w.NoErr(err)
 		want := `"first"`
 		if w.temporal() {
@@ -137,7 +137,7 @@ var drains = []testCase{
 		var first trail
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { first.add("ran"); return nil, nil })
 		w.start()
-		_, err := w.r.Admin().DrainPod(w.Context(), "first", time.Minute, "ana")
+		_, err := w.r.Admin("ana").DrainPod(w.Context(), "first", time.Minute)
 		w.NoErr(err)
 		w.o = runner.Options{PodName: "second"}
 		second := w.pod()
@@ -147,7 +147,7 @@ var drains = []testCase{
 			w.Equal(w.ended(w.enqueue(of("a"))).State, job.Succeeded)
 		}
 		w.Equal(first.String(), "")
-		_, err = w.r.Admin().UndrainPod(w.Context(), "first", "ana")
+		_, err = w.r.Admin("ana").UndrainPod(w.Context(), "first")
 		w.NoErr(err)
 	}},
 }

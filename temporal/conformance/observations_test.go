@@ -73,7 +73,7 @@ var observations = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		w.Equal(w.ended(id).State, job.Failed)
-		_, err := w.r.Admin().Retry(w.Context(), id, "ana", nil)
+		_, err := w.r.Admin("ana").Retry(w.Context(), id, nil)
 		w.NoErr(err)
 		w.Equal(string(w.inState(id, job.Succeeded).Result), "2")
 	}},
@@ -170,7 +170,7 @@ var observations = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		w.ended(id)
-		events, err := w.r.Admin().Events(w.Context(), id, 0, 100)
+		events, err := w.r.Admin("").Events(w.Context(), id, 0, 100)
 		w.NoErr(err)
 		n := 0
 		for _, e := range events {
@@ -196,7 +196,7 @@ var observations = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		w.Equal(w.ended(id).State, job.Failed)
-		_, err := w.r.Admin().Retry(w.Context(), id, "ana", nil)
+		_, err := w.r.Admin("ana").Retry(w.Context(), id, nil)
 		w.NoErr(err)
 		w.wait("it has failed again", func() bool { j := w.get(id); return j.State == job.Failed && j.Epoch == 2 })
 		w.Equal(len(fences), 6)

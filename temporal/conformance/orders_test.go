@@ -45,13 +45,13 @@ var orders = []testCase{
 		})
 		w.start()
 		w.slots(1)
-		_, err := w.r.Admin().Pause(w.Context(), "ana")
+		_, err := w.r.Admin("ana").Pause(w.Context())
 		w.NoErr(err)
 		var ids []int64
 		for _, p := range []int{0, -5, 10, 100, 3} {
 			ids = append(ids, w.enqueue(of("a"), runner.Priority(p)))
 		}
-		_, err = w.r.Admin().Resume(w.Context(), "ana")
+		_, err = w.r.Admin("ana").Resume(w.Context())
 		w.NoErr(err)
 		for _, id := range ids {
 			w.ended(id)
@@ -176,24 +176,24 @@ var orders = []testCase{
 		var seen trail
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) { seen.add("ran"); return nil, nil })
 		w.start()
-		_, err := w.r.Admin().Pause(w.Context(), "ana")
+		_, err := w.r.Admin("ana").Pause(w.Context())
 		w.NoErr(err)
 		id := w.enqueue(of("a"))
 		w.blocked(id, job.BlockerPaused)
 		w.Equal(w.get(id).State, job.Pending)
 		w.Equal(seen.String(), "")
-		_, err = w.r.Admin().Resume(w.Context(), "ana")
+		_, err = w.r.Admin("ana").Resume(w.Context())
 		w.NoErr(err)
 		w.Equal(w.ended(id).State, job.Succeeded)
 	}},
 	{name: "no job starts in a drained lane", run: func(w *world) {
 		w.handle("a", nothing)
 		w.start()
-		_, err := w.r.Admin().DrainLane(w.Context(), job.DefaultLane, time.Minute, "ana")
+		_, err := w.r.Admin("ana").DrainLane(w.Context(), job.DefaultLane, time.Minute)
 		w.NoErr(err)
 		id := w.enqueue(of("a"))
 		w.blocked(id, job.BlockerDrained)
-		_, err = w.r.Admin().UndrainLane(w.Context(), job.DefaultLane, "ana")
+		_, err = w.r.Admin("ana").UndrainLane(w.Context(), job.DefaultLane)
 		w.NoErr(err)
 		w.Equal(w.ended(id).State, job.Succeeded)
 	}},
@@ -202,7 +202,7 @@ var orders = []testCase{
 // slots sets the slot limit of the lane under test.
 func (w *world) slots(n int) {
 	w.Helper()
-	_, err := w.r.Admin().SetLane(w.Context(), job.DefaultLane, job.LaneChange{Slots: job.To(n)}, "ana")
+	_, err := w.r.Admin("ana").SetLane(w.Context(), job.DefaultLane, job.LaneChange{Slots: job.To(n)})
 	w.NoErr(err)
 }
 
@@ -210,7 +210,7 @@ func (w *world) slots(n int) {
 func (w *world) blocked(id int64, why job.BlockerType) {
 	w.Helper()
 	w.wait(fmt.Sprintf("job %d is blocked: %s", id, why), func() bool {
-		list, err := w.r.Admin().Blockers(w.Context(), id)
+		list, err := w.r.Admin("").Blockers(w.Context(), id)
 		w.NoErr(err)
 		return slices.ContainsFunc(list, func(b job.Blocker) bool { return b.Why == why })
 	})

@@ -82,7 +82,7 @@ var retries = []testCase{
 		w.handle("a", nothing)
 		w.start()
 		one := 1
-		_, err := w.r.Admin().SetLane(w.Context(), job.DefaultLane, job.LaneChange{Slots: job.To(one)}, "ana")
+		_, err := w.r.Admin("ana").SetLane(w.Context(), job.DefaultLane, job.LaneChange{Slots: job.To(one)})
 		w.NoErr(err)
 		id := w.enqueue(of("waits"))
 		w.wait("the retry is planned", func() bool { return w.count(id, "job.retried") == 1 })
@@ -91,7 +91,7 @@ var retries = []testCase{
 		w.Equal(podtest.ReasonOf(j), job.ReasonRetry)
 		w.True(time.Until(*j.RunAfter) > 59*time.Minute)
 		w.Equal(w.ended(w.enqueue(of("a"))).State, job.Succeeded)
-		_, err = w.r.Admin().Cancel(w.Context(), id, "ana")
+		_, err = w.r.Admin("ana").Cancel(w.Context(), id)
 		w.NoErr(err)
 	}},
 	{name: "a permanent error is not retried", run: func(w *world) {

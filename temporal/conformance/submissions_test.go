@@ -98,12 +98,12 @@ var submissions = []testCase{
 		w.handle("a", number)
 		w.start()
 		every, kind := "@every 1s", "a"
-		_, err := w.r.Admin().SetSchedule(w.Context(), "often", job.ScheduleChange{Expression: &every, Kind: &kind}, "ana")
+		_, err := w.r.Admin("ana").SetSchedule(w.Context(), "often", job.ScheduleChange{Expression: &every, Kind: &kind})
 		w.NoErr(err)
 		w.wait("two occurrences have succeeded", func() bool {
 			return pgtest.QueryOne[int](w, w.pool, `select count(*) from trapeze.done where state = 'succeeded'`) >= 2
 		})
-		w.NoErr(w.r.Admin().DeleteSchedule(w.Context(), "often", "ana"))
+		w.NoErr(w.r.Admin("ana").DeleteSchedule(w.Context(), "often"))
 		for _, id := range w.ids("a") {
 			w.Equal(w.ended(id).State, job.Succeeded)
 		}

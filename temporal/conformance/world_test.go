@@ -150,7 +150,7 @@ func (w *world) ended(id int64) job.JobRow {
 func (w *world) over(id int64) (status job.Status) {
 	w.Helper()
 	w.wait(fmt.Sprintf("pipeline %d is over", id), func() bool {
-		p, err := w.r.Admin().Pipeline(w.Context(), id)
+		p, err := w.r.Admin("").Pipeline(w.Context(), id)
 		w.NoErr(err)
 		status = p.Status
 		return status.Over()

@@ -190,7 +190,7 @@ func (w *world) finish() {
 	})
 	podtest.CheckHistory(w, w.pool, w.client)
 	for _, id := range w.first {
-		p, err := w.client.Admin().Pipeline(w.Context(), id)
+		p, err := w.client.Admin("").Pipeline(w.Context(), id)
 		w.is.NoErr(err)
 		w.is.Equal(p.Status, job.PipelineSucceeded)
 	}

@@ -163,7 +163,7 @@ func (w *world) run() {
 	}
 	w.submitInTransactions()
 	w.submitFromSQL()
-	if _, err := w.r.Admin().ForceCancel(ctx, killed, "operator"); err != nil {
+	if _, err := w.r.Admin("operator").ForceCancel(ctx, killed); err != nil {
 		t.Errorf("stop job %d: %v", killed, err)
 	}
 	w.read()

@@ -16,7 +16,7 @@ import (
 func (w *world) schedule(name, expression string) {
 	w.t.Helper()
 	kind, args := plain{}.Kind(), json.RawMessage(`{"Millis":1}`)
-	if _, err := w.client.Admin().SetSchedule(w.t.Context(), name, job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &args}, client); err != nil {
+	if _, err := w.client.Admin(client).SetSchedule(w.t.Context(), name, job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &args}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -152,7 +152,7 @@ func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration)
 
 // Forget cancels a job that Watch submitted.
 func (p *Program) Forget(ctx context.Context, id int64) error {
-	_, err := p.r.Admin().Cancel(ctx, id, "the parcels page")
+	_, err := p.r.Admin("the parcels page").Cancel(ctx, id)
 	return err
 }
 

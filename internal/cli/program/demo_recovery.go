@@ -223,7 +223,7 @@ func (n *recoveryRun) line(at time.Time, format string, args ...any) {
 func (n *recoveryRun) extend(ctx context.Context, steps []job.JobRow) error {
 	const all = 1000
 	for _, j := range steps {
-		events, err := n.watcher.Admin().Events(ctx, j.ID, 0, all)
+		events, err := n.watcher.Admin("").Events(ctx, j.ID, 0, all)
 		if err != nil {
 			return err
 		}

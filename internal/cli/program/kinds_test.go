@@ -199,7 +199,7 @@ func TestLedgerCancelReport(t *testing.T) {
 	b := newBench(t)
 	id := b.submit("demo.sleep", `{"ms":600000}`)
 	pgtest.Wait(t, "the handler has started", func() bool { return slices.Contains(b.heard(), "start") })
-	_, err := b.Admin().Cancel(t.Context(), id, "ana")
+	_, err := b.Admin("ana").Cancel(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(b.ended(id).State, job.Cancelled)
 	is.Equal(b.heard(), []string{"start", "ctx_done", "end"})

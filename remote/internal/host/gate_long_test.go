@@ -39,7 +39,7 @@ func TestRemoteClaimsWhileQueueClosed(t *testing.T) {
 	w.keepBeating(t, r)
 	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
-	_, err := other.Admin().Pause(t.Context(), "ops") // pausing the queue on one pod also affects the other
+	_, err := other.Admin("ops").Pause(t.Context()) // pausing the queue on one pod also affects the other
 	is.NoErr(err)
 	id := foreign(t, r, podtest.RawArgs("far"))
 	before := settled(t, &claims.Claims) // the pod may need a moment to notice the pause, and claims in flight need a moment to finish
@@ -57,7 +57,7 @@ func TestRemoteClaimsWhileQueueClosed(t *testing.T) {
 	third.keepBeating(t, r)
 	time.Sleep(700 * time.Millisecond)
 	is.Equal(claims.Claims.Load(), before) // an unknown queue state counts as paused
-	_, err = other.Admin().Resume(t.Context(), "ops")
+	_, err = other.Admin("ops").Resume(t.Context())
 	is.NoErr(err)
 	select {
 	case a = <-w.sent:

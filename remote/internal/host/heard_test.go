@@ -40,7 +40,7 @@ func TestJobsOfUnnoticedDepartedWorker(t *testing.T) {
 	default:
 	}
 	is.True(!w.hears(t, first, a.ID).Lost) // the pod reads the job's owner from the table
-	_, err := second.Admin().ForceCancel(t.Context(), a.ID, "ops")
+	_, err := second.Admin("ops").ForceCancel(t.Context(), a.ID)
 	is.NoErr(err)
 	is.True(w.hears(t, first, a.ID).Lost) // according to the table, the worker no longer holds the job
 }
@@ -102,7 +102,7 @@ func TestRemoteHandlerCancelCause(t *testing.T) {
 	w.connect(t, r, 1, "far")
 	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
-	_, err := r.Admin().ForceCancel(t.Context(), a.ID, "ops")
+	_, err := r.Admin("ops").ForceCancel(t.Context(), a.ID)
 	is.NoErr(err)
 	v := w.hears(t, r, a.ID)
 	is.True(v.Lost)

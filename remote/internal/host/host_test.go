@@ -165,7 +165,7 @@ func TestRemoteCancelAndStop(t *testing.T) {
 	r, w := served(t, 2, runner.Options{})
 	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
-	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
+	_, err := r.Admin("ops").Cancel(t.Context(), a.ID)
 	is.NoErr(err)
 	pgtest.Wait(t, "the heartbeat reports the cancellation", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled) })
 	_, err = w.reports(t, r, a, nil, errors.New("ended early"))
@@ -174,7 +174,7 @@ func TestRemoteCancelAndStop(t *testing.T) {
 
 	foreign(t, r, podtest.RawArgs("far"))
 	b := w.takes(t, r)
-	_, err = r.Admin().ForceCancel(t.Context(), b.ID, "ops")
+	_, err = r.Admin("ops").ForceCancel(t.Context(), b.ID)
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, r, b.ID).State, job.Cancelled)
 	is.True(w.beats(t, r)[b.ID].Lost) // the worker no longer holds it

@@ -105,7 +105,7 @@ func TestNudgeForEndingRemoteHandler(t *testing.T) {
 	foreign(t, r, podtest.RawArgs("far"))
 	a := w.takes(t, r)
 	is.Equal(len(w.nudges), 0)
-	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
+	_, err := r.Admin("ops").Cancel(t.Context(), a.ID)
 	is.NoErr(err)
 	select {
 	case <-w.nudges:

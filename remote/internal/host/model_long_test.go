@@ -67,7 +67,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 		is.True(time.Since(kept) < time.Second)
 	}
 	c.gone.Store(true)
-	_, err := c.pod().Admin().Resume(t.Context(), "ops")
+	_, err := c.pod().Admin("ops").Resume(t.Context())
 	is.NoErr(err)
 	pgtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
 	podtest.Quiet(t, c.pool)
@@ -237,13 +237,13 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 			c.ids = append(c.ids, podtest.Enqueue(c.t, r, podtest.RawArgs([]string{"far", "near"}[c.roll(2)]), options...))
 		}
 	case n < 70:
-		_, _ = r.Admin().Cancel(ctx, some(), "ops")
+		_, _ = r.Admin("ops").Cancel(ctx, some())
 	case n < 77:
-		_, _ = r.Admin().ForceCancel(ctx, some(), "ops")
+		_, _ = r.Admin("ops").ForceCancel(ctx, some())
 	case n < 78 && freezes:
-		_, _ = r.Admin().Pause(ctx, "ops")
+		_, _ = r.Admin("ops").Pause(ctx)
 	case n < 82:
-		_, _ = r.Admin().Resume(ctx, "ops")
+		_, _ = r.Admin("ops").Resume(ctx)
 	case n < 86:
 		pgtest.Exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
 	case n < 88:

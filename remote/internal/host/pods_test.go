@@ -64,7 +64,7 @@ func TestSlotOfJobStoppedElsewhere(t *testing.T) {
 	foreign(t, first, podtest.RawArgs("far"))
 	stopped := w.takes(t, first)
 	w.cut()
-	_, err := first.Admin().ForceCancel(t.Context(), stopped.ID, "kim")
+	_, err := first.Admin("kim").ForceCancel(t.Context(), stopped.ID)
 	is.NoErr(err)
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)

@@ -150,7 +150,7 @@ func (d *demo) fly(ctx context.Context, engine string) (_ []handlers.UnitTotal, 
 	if err := d.wait(ctx, second, `select status <> 'running' from trapeze.pipeline where id = $1`, made.ID); err != nil {
 		return nil, err
 	}
-	p, err := client.Admin().Pipeline(ctx, made.ID)
+	p, err := client.Admin("").Pipeline(ctx, made.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -167,10 +167,10 @@ func (d *demo) fly(ctx context.Context, engine string) (_ []handlers.UnitTotal, 
 
 // move moves the default lane to an engine, like the command trapeze lane set default --engine.
 func move(ctx context.Context, r *runner.Runner, engine string) error {
-	if _, err := r.Admin().SetLane(ctx, job.DefaultLane, job.LaneChange{Engine: &engine}, "demo"); err != nil {
+	if _, err := r.Admin("demo").SetLane(ctx, job.DefaultLane, job.LaneChange{Engine: &engine}); err != nil {
 		return err
 	}
-	m, err := r.Admin().ContinueLaneMove(ctx, job.DefaultLane, time.Minute, "demo")
+	m, err := r.Admin("demo").ContinueLaneMove(ctx, job.DefaultLane, time.Minute)
 	if err == nil && m.TimedOut {
 		err = fmt.Errorf("the lane has not moved to %s within a minute", engine)
 	}
