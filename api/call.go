@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -60,7 +62,7 @@ type call struct {
 func (c *call) ctx() context.Context { return c.Request().Context() }
 
 // admin returns the commands of the caller as an operator.
-func (c *call) admin() runner.Admin { return c.r.Admin(c.caller.Name) }
+func (c *call) admin() admin.Admin { return c.r.Admin(c.caller.Name) }
 
 // now returns the database's time, which a relative time in a request refers to. If the request's time is empty, now returns zero.
 func (c *call) now(since string) (time.Time, error) {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	operators "github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -94,7 +96,7 @@ func readStack(c *call, id int64) (any, error) {
 
 // conditions returns the conditions attached to a request to approve or cancel a job. The epoch query parameter limits the request to the
 // arguments that the caller has seen.
-func (c *call) conditions() (only []runner.Condition, err error) {
+func (c *call) conditions() (only []operators.Condition, err error) {
 	text := c.QueryParam("epoch")
 	if text == "" {
 		return nil, nil
@@ -103,7 +105,7 @@ func (c *call) conditions() (only []runner.Condition, err error) {
 	if err != nil || epoch < 1 {
 		return nil, invalid("epoch %q: want a whole number, at least 1", text)
 	}
-	return []runner.Condition{runner.InEpoch(epoch)}, nil
+	return []operators.Condition{operators.InEpoch(epoch)}, nil
 }
 
 func approveJob(c *call, id int64) (any, error) {
@@ -332,16 +334,16 @@ type Many struct {
 // retryFailures retries a group of failures. A caller who may retry only its own jobs can select only groups without other principals'
 // failures.
 func retryFailures(c *call) (any, error) {
-	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool) (runner.BulkResult, error) {
+	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool) (operators.BulkResult, error) {
 		if f.Failures == "" {
-			return runner.BulkResult{}, invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
+			return operators.BulkResult{}, invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
 		return c.admin().RetryMany(ctx, f, dryRun)
 	})
 }
 
-func forMany(c *call, do func(context.Context, runner.Filter, bool) (runner.BulkResult, error)) (any, error) {
+func forMany(c *call, do func(context.Context, runner.Filter, bool) (operators.BulkResult, error)) (any, error) {
 	body, err := readBody[BulkRequest](c)
 	if err != nil {
 		return nil, err

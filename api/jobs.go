@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 var jobRoutes = []Route{
@@ -310,7 +311,7 @@ func retryChildren(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var did runner.BulkResult
+	var did admin.BulkResult
 	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the failed step
 		did, err = c.admin().RetryMany(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false)
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	operators "github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
@@ -19,7 +21,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 var retentionRoutes = []Route{
@@ -85,7 +86,7 @@ type Erased struct {
 }
 
 func eraseSubject(c *call, body Erasure) (any, error) {
-	e := runner.Erasure{Subject: body.Subject, Kind: body.Kind, DryRun: body.DryRun}
+	e := operators.Erasure{Subject: body.Subject, Kind: body.Kind, DryRun: body.DryRun}
 	var err error
 	if body.After != "" {
 		if e.After, err = text.ParseID(body.After); err != nil {

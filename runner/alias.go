@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -102,6 +103,9 @@ var (
 	ErrDeadline       = job.ErrDeadline
 	ErrShutdown       = job.ErrShutdown
 )
+
+// ErrNoDatabase is returned by every operation that needs a database when the program has none, as in a remote worker.
+var ErrNoDatabase = engine.ErrNoDatabase
 
 // Permanent marks err as final: the job is not retried, even if it has attempts left. Permanent(nil) returns nil.
 func Permanent(err error) error { return job.Permanent(err) }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -23,7 +25,7 @@ func TestCancelRacingFinish(t *testing.T) {
 		return runner.Then(rawArgs("b")), nil
 	}, "b": succeed})
 	for i := range cancelRounds {
-		end := []func(context.Context, int64, ...runner.Condition) (runner.CancelResult, error){r.Admin("ann").Cancel, r.Admin("ann").ForceCancel}[i%2]
+		end := []func(context.Context, int64, ...admin.Condition) (admin.CancelResult, error){r.Admin("ann").Cancel, r.Admin("ann").ForceCancel}[i%2]
 		id := enqueue(t, r, rawArgs("a"), runner.Subject(fmt.Sprint(i%4)))
 		c, err := end(t.Context(), id)
 		j := waitEnded(t, r, id)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -124,11 +126,11 @@ func TestErasureInAllTables(t *testing.T) {
 		}
 	}
 
-	dry, err := r.Admin("ann").Erase(ctx, runner.Erasure{Subject: planted, DryRun: true})
+	dry, err := r.Admin("ann").Erase(ctx, admin.Erasure{Subject: planted, DryRun: true})
 	is.NoErr(err)
 	is.Equal(tablesWith(t, pool, planted), had) // a dry run changes nothing
 
-	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: planted})
+	did, err := r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: planted})
 	is.NoErr(err)
 	is.Equal(did.Jobs, dry.Jobs)
 	is.Equal(did.AuditEntries, dry.AuditEntries)
@@ -137,7 +139,7 @@ func TestErasureInAllTables(t *testing.T) {
 	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
 	_, err = r.Admin("ann").Cancel(t.Context(), waits)
 	is.NoErr(err)
-	did, err = r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: planted})
+	did, err = r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: planted})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1)
 	is.Equal(did.Open, 0)
@@ -183,10 +185,10 @@ func TestErasureWithRunningDescendants(t *testing.T) {
 	_, err := r.Admin("ann").SetSchedule(ctx, "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("nothing"), Subject: new("a")})
 	is.NoErr(err)
 
-	did, err := r.Admin("ann").Erase(ctx, runner.Erasure{Subject: "a", Kind: "waits"})
+	did, err := r.Admin("ann").Erase(ctx, admin.Erasure{Subject: "a", Kind: "waits"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 0)
-	did, err = r.Admin("ann").Erase(ctx, runner.Erasure{Subject: "a"})
+	did, err = r.Admin("ann").Erase(ctx, admin.Erasure{Subject: "a"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1) // only the job without descendants
 	is.Equal(did.Schedules, []string{"daily"})
@@ -195,11 +197,11 @@ func TestErasureWithRunningDescendants(t *testing.T) {
 	}
 	open()
 	quiet(t, pool)
-	did, err = r.Admin("ann").Erase(ctx, runner.Erasure{Subject: "a"})
+	did, err = r.Admin("ann").Erase(ctx, admin.Erasure{Subject: "a"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 4) // both jobs, and the jobs that followed from them
 	is.Equal(did.Open, 0)
-	_, err = r.Admin("ann").Erase(ctx, runner.Erasure{})
+	_, err = r.Admin("ann").Erase(ctx, admin.Erasure{})
 	is.True(errors.Is(err, job.ErrInvalid))
 }
 
@@ -222,7 +224,7 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 	erased := make(chan error, 1)
 	go func() {
 		for { // retried, because on a busy machine the lock is held longer than Erase waits for it
-			_, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a"})
+			_, err := r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "a"})
 			if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
 				erased <- err
 				return
@@ -239,7 +241,7 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 	quiet(t, pool)
 	is.NoErr(tx.Rollback(t.Context()))
 	is.NoErr(<-erased)
-	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a"}) // finds the job if it was not erased
+	did, err := r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "a"}) // finds the job if it was not erased
 	is.NoErr(err)
 	is.Equal(did.Open, 0)
 	is.Equal(followers(), 0)
@@ -260,10 +262,10 @@ func TestErasureOfPrunedFailureJobs(t *testing.T) {
 	})
 	quiet(t, pool)
 	exec(t, pool, `delete from trapeze.job_events where event = 'job.followed'`)
-	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a", Kind: "nothing"})
+	did, err := r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "a", Kind: "nothing"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 3) // the chain of two, and the job submitted when its second step failed
-	did, err = r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "a"})
+	did, err = r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "a"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 2)
 	is.Equal(queryOne[int](t, pool, `select count(*)::int from trapeze.jobs where args::text = '"PLANTED"'`), 1)
@@ -293,11 +295,11 @@ func TestErasureOfAuditSpellings(t *testing.T) {
 	for _, query := range []string{"subject=%C3%84nn+Lee%3A1", "limit=9&subject=%c3%84%6en%20Lee:1&to=7", "subject=Änn+Lee:1", "subject=%C3%84nn+Lee%3A12"} {
 		exec(t, pool, `insert into trapeze.audit (actor, action, target, after) values ('ann', 'job.read_args', 'jobs', json_build_object('asked', '/jobs?' || $1::text))`, query)
 	}
-	did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "Änn Lee:1"})
+	did, err := r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "Änn Lee:1"})
 	is.NoErr(err)
 	is.Equal(did.AuditEntries, 3)
 	is.Equal(queryOne[string](t, pool, `select after ->> 'asked' from trapeze.audit where after ->> 'asked' <> ''`), "/jobs?subject=%C3%84nn+Lee%3A12")
-	_, err = r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}) // the longest possible subject
+	_, err = r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: strings.Repeat("Ä :%", 100)}) // the longest possible subject
 	is.NoErr(err)
 }
 
@@ -314,7 +316,7 @@ func TestErasureBesideOtherAuditEntries(t *testing.T) {
 		exec(t, pool, `insert into trapeze.audit (actor, action, target, reason, after) values ('ann', $1, 'jobs', $2, $3)`, e[0], e[1], e[2])
 	}
 	for _, dry := range []bool{true, false} {
-		did, err := r.Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "state", DryRun: dry})
+		did, err := r.Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "state", DryRun: dry})
 		is.NoErr(err)
 		is.Equal(did.AuditEntries, 4)
 	}

@@ -156,7 +156,7 @@ func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 		is.NoErr(err)
 		return m
 	}
-	is.Equal(beats().Next, "far")                                                                        // one heartbeat is not enough: only a second one shows that the pod has applied the move
+	is.Equal(beats().Next, "far")                                                                      // one heartbeat is not enough: only a second one shows that the pod has applied the move
 	for m = beats(); m.Next != ""; m, err = r.Admin("ana").ContinueLaneMove(t.Context(), "video", 0) { // maintenance may complete the move earlier
 		is.NoErr(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/scheduler"
 )
 
 func TestInvalidRunnerOptions(t *testing.T) {
@@ -90,7 +91,7 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("no kind"), Expression: new("@daily")})
 			return err
 		}},
-		"preview": {job.ErrInvalidSchedule, func() error { _, err := runner.PreviewSchedule("never", "", time.Now(), 1); return err }},
+		"preview": {job.ErrInvalidSchedule, func() error { _, err := scheduler.Preview("never", "", time.Now(), 1); return err }},
 		"set lane": {job.ErrInvalidSetting, func() error {
 			_, err := operator.SetLane(t.Context(), "l", job.LaneChange{Slots: job.To(-1)})
 			return err

@@ -228,7 +228,9 @@ func PartFailed(err error) CompleteOption {
 
 // CompletedBy records in the audit log which operator completed the part. Without it, no audit entry is written, because the token is
 // sufficient authorization.
-func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
+func CompletedBy(actor string) CompleteOption {
+	return func(c *completion) { c.by = admin.Actor(actor) }
+}
 
 // Complete completes one part of a [Deferred] job, from any process. It requires the token that the job's handler got from [Job.Token]. The
 // result is encoded as JSON; pass nil for none. Complete can be called before the handler has returned. After the last part, the job ends

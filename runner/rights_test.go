@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/runner/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -91,10 +93,10 @@ func TestGuideEraseRights(t *testing.T) {
 	eraser := erases(t, owner, app)
 	r := start(t, owner, runner.Options{}, map[string]handler{"nothing": succeed})
 	waitEnded(t, r, enqueue(t, r, rawArgs("nothing", `"args"`), runner.Subject("s")))
-	_, err := newRunner(t, pool, runner.Options{}, nil).Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "s"})
+	_, err := newRunner(t, pool, runner.Options{}, nil).Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "s"})
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied for table job_events"))
 	as := pgtest.Connect(t, strings.ReplaceAll(pool.Config().ConnString(), app, eraser))
-	did, err := newRunner(t, as, runner.Options{}, nil).Admin("ann").Erase(t.Context(), runner.Erasure{Subject: "s"})
+	did, err := newRunner(t, as, runner.Options{}, nil).Admin("ann").Erase(t.Context(), admin.Erasure{Subject: "s"})
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner/admin"
 )
 
 // Runner submits and runs jobs in this process. Create one with [New], register handlers with [Handle], then call [Runner.Run]. Its methods
@@ -104,7 +105,7 @@ func (r *Runner) Close() {
 }
 
 // Admin returns the commands of an operator, whose name the audit log records. An empty name is recorded as operator.
-func (r *Runner) Admin(actor string) Admin { return Admin{r.pod, named(actor)} }
+func (r *Runner) Admin(actor string) admin.Admin { return admin.Of(r, actor) }
 
 // PodID returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
 func (r *Runner) PodID() string { return r.pod.PodID() }

@@ -6,12 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/trapeze-run/trapeze/internal/engine"
 )
-
-// ErrNoDatabase is returned by every operation that needs a database when the program has none, as in a remote worker.
-var ErrNoDatabase = engine.ErrNoDatabase
 
 // RequiresDatabase declares that the kind's handlers write with [Job.Tx], [Job.Write], [Outcome.InTx] or [Outcome.Write], so no remote worker can
 // run the kind. Registering it on a remote worker panics, and pods reject a worker that offers it.

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/scheduler"
 )
 
 func newCronCommand() *cobra.Command {
@@ -352,7 +352,7 @@ expression here before you set it. For the syntax of expressions, see trapeze cr
 				}
 				after = at
 			}
-			shown, err := runner.PreviewSchedule(args[0], zone, after, n)
+			shown, err := scheduler.Preview(args[0], zone, after, n)
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 
 // public lists the packages that host programs import. The folders scheduler and poller are at the top because they are main parts of a pod;
 // hosts use them only through runner.
-var public = []string{"job", "runner", "runner/runnertest", "handlers", "api", "remote/server", "remote/worker"}
+var public = []string{"job", "runner", "runner/admin", "runner/runnertest", "handlers", "api", "remote/server", "remote/worker"}
 
 // stillInternal lists the exported names that still mention an internal type. Entries may be removed but not added.
 var stillInternal = []string{

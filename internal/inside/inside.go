@@ -1,6 +1,6 @@
 // Package inside gives packages of this module access to parts of a *runner.Runner that hosts do not need. The API reads the runner's store
 // and feed, the command line wakes its pods, remote/internal/host serves remote workers on its pod, and tests read its tables. Package
-// runner provides the access by setting [Of]. Before adding a new use, consider adding a method to runner.Admin.
+// runner provides the access by setting [Of]. Before adding a new use, consider adding a method to admin.Admin.
 package inside
 
 import (

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,3 +163,6 @@ func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error
 
 // errDry makes a dry run roll back its transaction.
 var errDry = errors.New("dry run")
+
+// Actor returns an operator's name in the form stored in the audit log. An empty name becomes operator.
+func Actor(name string) string { return job.Storable(cmp.Or(name, "operator"), 200) }

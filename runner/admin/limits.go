@@ -1,10 +1,10 @@
-package runner
+package admin
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -14,11 +14,11 @@ import (
 // progress at that moment may still use the old limit. SetLimit returns [job.ErrInvalidSetting] if a value is invalid, and [job.ErrUnknownLane] if there
 // is no such lane. After another error, the limit may be saved without all jobs following it yet: repeat the call.
 func (a Admin) SetLimit(ctx context.Context, c job.KeyLimitChange) (job.KeyLimitChanged, error) {
-	done, err := admin.SetLimit(ctx, a.pod.Commands, c, a.actor)
+	done, err := statements.SetLimit(ctx, a.pod.Commands, c, a.actor)
 	if err := a.finishCommand(ctx, err); err != nil {
 		return done, err
 	}
-	held, lines, err := admin.ApplyLimit(ctx, a.pod.Commands, c.LimitOf)
+	held, lines, err := statements.ApplyLimit(ctx, a.pod.Commands, c.LimitOf)
 	a.pod.LinesChanged(lines...)
 	if done.Held = held; err != nil {
 		return done, fmt.Errorf("limit saved, but not all jobs follow it yet: repeat the command: %w", a.pod.DBError(err))
@@ -33,7 +33,7 @@ func (a Admin) RemoveLimit(ctx context.Context, of job.LimitOf) (job.KeyLimitCha
 
 // Limits lists the limits of keys by scope, name and key: those after the given one, at most limit. The default of limit is 50, its maximum 1000.
 func (a Admin) Limits(ctx context.Context, f job.KeyLimitFilter, after job.LimitOf, limit int) ([]job.KeyLimit, error) {
-	list, err := admin.Limits(ctx, a.pod.Commands, f, after, limit)
+	list, err := statements.Limits(ctx, a.pod.Commands, f, after, limit)
 	return list, a.pod.DBError(err)
 }
 

@@ -1,4 +1,4 @@
-package runner
+package admin
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pod"
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -45,7 +45,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool) (BulkR
 	}
 	d := auditEntry("jobs.cancel", a.actor, f, ids)
 	if len(ids) == 0 {
-		return m, a.pod.CommandError(admin.Audit(ctx, a.pod.Commands, *d))
+		return m, a.pod.CommandError(statements.Audit(ctx, a.pod.Commands, *d))
 	}
 	var more []int64
 	for page := range slices.Chunk(ids, engine.CancelPage) {
@@ -74,10 +74,10 @@ func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool) (BulkRe
 	}
 	d := auditEntry("jobs.retry", a.actor, f, ids)
 	if len(ids) == 0 {
-		return m, a.pod.CommandError(admin.Audit(ctx, a.pod.Commands, *d))
+		return m, a.pod.CommandError(statements.Audit(ctx, a.pod.Commands, *d))
 	}
 	for page := range slices.Chunk(ids, retryPage) {
-		did, err := admin.RetryMany(ctx, a.pod.Commands, page, a.actor, d)
+		did, err := statements.RetryMany(ctx, a.pod.Commands, page, a.actor, d)
 		d = nil
 		if err != nil {
 			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.pod.CommandError(err))
@@ -122,7 +122,7 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 		f.States = []job.State{job.Failed}
 	}
 	for after := int64(0); ; {
-		page, err := admin.Match(ctx, p.Commands, f, ended, after, min(1000, manyJobs+1-len(ids)))
+		page, err := statements.Match(ctx, p.Commands, f, ended, after, min(1000, manyJobs+1-len(ids)))
 		if err != nil {
 			return m, nil, p.DBError(err)
 		}
@@ -149,8 +149,8 @@ func failed(ctx context.Context, p *pod.Pod, f job.Filter, ended bool) ([]int64,
 }
 
 // auditEntry returns the audit entry of a command that affects many jobs. It records the filter and the number of jobs.
-func auditEntry(action, actor string, f job.Filter, ids []int64) *admin.AuditEntry {
-	return &admin.AuditEntry{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f, "matched": len(ids)}}
+func auditEntry(action, actor string, f job.Filter, ids []int64) *statements.AuditEntry {
+	return &statements.AuditEntry{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f, "matched": len(ids)}}
 }
 
 // Retry retries a failed or cancelled job in a new epoch. If args is not nil, it replaces the job's arguments. The job's fence continues
@@ -169,7 +169,7 @@ func (a Admin) Retry(ctx context.Context, id int64, args any) ([]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (the new args of job %d)", err, id)
 	}
-	again, err := admin.Retry(ctx, a.pod.Commands, id, encoded, a.actor)
+	again, err := statements.Retry(ctx, a.pod.Commands, id, encoded, a.actor)
 	if err != nil {
 		return nil, a.pod.CommandError(err)
 	}

@@ -1,12 +1,11 @@
-package runner
+package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -53,7 +52,7 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool) (CancelR
 	if stop {
 		why = job.ReasonForceCancelled
 	}
-	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, a.actor, a.pod.CancelRun)
+	c, err := statements.Cancel(ctx, a.pod.Commands, id, epoch, stop, a.actor, a.pod.CancelRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return CancelResult{State: state}, err
@@ -70,18 +69,13 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool) (CancelR
 // it or sent it back to approval with a retry. It returns [job.ErrChanged] if the job does not meet a condition, and
 // [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, only ...Condition) error {
-	conditions := admin.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
-	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, a.actor); err != nil {
+	conditions := statements.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
+	if err := statements.Approve(ctx, a.pod.Commands, id, conditions, a.actor); err != nil {
 		return a.pod.CommandError(err)
 	}
 	a.pod.WakeDue()
 	a.pod.WakePeers()
 	return nil
-}
-
-// GetJob returns the job with the given id, or [job.ErrNotFound].
-func (r *Runner) GetJob(ctx context.Context, id int64) (job.JobRow, error) {
-	return view.Job(ctx, r.pod.Commands, id)
 }
 
 // Events returns up to limit events of a job with an EventNo greater than after, oldest first. If after is 0, it starts with the first
@@ -97,7 +91,7 @@ func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Ev
 // Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if it is not running. It returns [job.ErrNoAnswer] if
 // the pod or the remote worker does not answer, for example because the worker runs an earlier release or is not a Go program.
 func (a Admin) Stack(ctx context.Context, id int64) (job.Stack, error) {
-	request, err := admin.AskStack(ctx, a.pod.Commands, id, a.actor)
+	request, err := statements.AskStack(ctx, a.pod.Commands, id, a.actor)
 	if err != nil {
 		return job.Stack{}, a.pod.DBError(err)
 	}
@@ -117,7 +111,7 @@ func (a Admin) Stack(ctx context.Context, id int64) (job.Stack, error) {
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotTerminal] if it or another job in its pipeline has not finished, and
 // [job.ErrPartOfPipeline] if it is a later step. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) Delete(ctx context.Context, id int64) (int, error) {
-	n, err := admin.Delete(ctx, a.pod.Commands, id, a.actor)
+	n, err := statements.Delete(ctx, a.pod.Commands, id, a.actor)
 	if err != nil {
 		return 0, a.pod.CommandError(err)
 	}
@@ -156,18 +150,18 @@ func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bo
 // before the pod could confirm, setPriority continues with the step that followed the job.
 func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bool) error {
 	for ran := false; id != 0; {
-		err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, a.actor)
+		err := statements.SetPriority(ctx, a.pod.Commands, id, priority, chain, a.actor)
 		switch {
 		case chain && errors.Is(err, job.ErrNotQueued):
 		case ran && errors.Is(err, job.ErrAlreadyTerminal):
-			if id, err = admin.NextStep(ctx, a.pod.Commands, id); err != nil {
+			if id, err = statements.NextStep(ctx, a.pod.Commands, id); err != nil {
 				return err
 			}
 			continue
 		default:
 			return err
 		}
-		request, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, a.actor)
+		request, err := statements.SetChainPriority(ctx, a.pod.Commands, id, priority, a.actor)
 		if errors.Is(err, job.ErrNotRunning) {
 			continue // the job has just ended, or is waiting for a retry
 		}
@@ -181,50 +175,4 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 		ran = true
 	}
 	return nil
-}
-
-// Wait blocks until a job has finished on any pod, whether or not it succeeded, and returns the job. It also works in a program that runs
-// no jobs. A job that is waiting for its next attempt, or that an operator has retried, has not finished.
-//
-// If the job finishes in this process, Wait returns immediately afterwards. Otherwise it polls, first after 50 ms and then at least once a
-// second. All waiters in a process share one statement per poll. Wait keeps polling during a database outage. It returns [job.ErrNotFound]
-// if the job does not exist, and the cause of ctx if ctx is done first.
-func (r *Runner) Wait(ctx context.Context, id int64) (job.JobRow, error) {
-	return r.pod.Waiters.Wait(ctx, id)
-}
-
-// Result waits for a job as [Runner.Wait] does and decodes its result. For a job without a result, it returns the zero value. For a job
-// that failed or was cancelled, it returns a [*job.EndError]; use [errors.As] to inspect it.
-func Result[T any](ctx context.Context, r *Runner, id int64) (result T, err error) {
-	j, err := r.Wait(ctx, id)
-	if err != nil {
-		return result, err
-	}
-	if j.State != job.Succeeded {
-		return result, endError(j)
-	}
-	if len(j.Result) == 0 {
-		return result, nil
-	}
-	if err := json.Unmarshal(j.Result, &result); err != nil {
-		return result, fmt.Errorf("decode the result of job %d: %w", id, err)
-	}
-	return result, nil
-}
-
-func endError(j job.JobRow) error {
-	e := &job.EndError{ID: j.ID, State: j.State}
-	if j.Reason != nil {
-		e.Reason = *j.Reason
-	}
-	if j.Error != nil {
-		e.Message = *j.Error
-	}
-	if j.ErrorClass != nil {
-		e.Class = *j.ErrorClass
-	}
-	if j.ErrorCode != nil {
-		e.Code = *j.ErrorCode
-	}
-	return e
 }

@@ -1,11 +1,11 @@
-package runner
+package admin
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -29,9 +29,9 @@ func (a Admin) CancelPipeline(ctx context.Context, id int64) ([]int64, error) {
 		return nil, fmt.Errorf("cancel pipeline %d, status %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var cancelled []int64
-	d := &admin.AuditEntry{Actor: a.actor, Action: "pipeline.cancel", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
+	d := &statements.AuditEntry{Actor: a.actor, Action: "pipeline.cancel", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
 	more, err := a.pod.CancelOpen(ctx, job.ReasonPipelineCancelled, a.actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
-		return admin.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
+		return statements.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
 	}, func(id int64) { cancelled = append(cancelled, id) })
 	if err != nil {
 		return cancelled, fmt.Errorf("cancel pipeline %d: %w", id, a.pod.CommandError(err))
@@ -63,7 +63,7 @@ func (a Admin) RetryPipeline(ctx context.Context, id int64, args any) ([]int64, 
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
 		return nil, fmt.Errorf("retry pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	again, err := admin.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, a.actor)
+	again, err := statements.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, a.actor)
 	if err != nil {
 		return nil, a.pod.CommandError(err)
 	}

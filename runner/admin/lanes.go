@@ -1,4 +1,4 @@
-package runner
+package admin
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/routine"
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -18,7 +18,7 @@ import (
 // change. SetLane returns [job.ErrInvalidSetting] if a setting is invalid, or [job.ErrUnknownLane] if c requires a lane that does not
 // exist.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange) (job.LaneChanged, error) {
-	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, a.actor)
+	done, moves, err := statements.SetLane(ctx, a.pod.Commands, name, c, a.actor)
 	if err := a.finishCommand(ctx, err); err != nil || c.DryRun {
 		return done, err
 	}
@@ -36,9 +36,9 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange) (job.
 const moveTries = 5
 
 // move moves waiting jobs to another lane and wakes the pods to run them.
-func (a Admin) move(ctx context.Context, m admin.Moving) (total int, err error) {
+func (a Admin) move(ctx context.Context, m statements.Moving) (total int, err error) {
 	for try, backoff := 0, routine.NewBackoff(); try < moveTries; try++ {
-		moved, skipped, err := admin.Move(ctx, a.pod.Commands, m, a.actor)
+		moved, skipped, err := statements.Move(ctx, a.pod.Commands, m, a.actor)
 		if total += moved; moved > 0 {
 			a.pod.WakeAll()
 		}
@@ -55,16 +55,16 @@ func (a Admin) move(ctx context.Context, m admin.Moving) (total int, err error) 
 // named default, which cannot be deleted.
 func (a Admin) DeleteLane(ctx context.Context, name, moveTo string, dryRun bool) (job.LaneChanged, error) {
 	// The dry run comes first, so that a command that names an unknown lane moves no jobs.
-	done, err := admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, a.actor, moveTo != "" || dryRun)
+	done, err := statements.DeleteLane(ctx, a.pod.Commands, name, moveTo, a.actor, moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
 		return done, a.finishCommand(ctx, err)
 	}
 	moved := 0
 	for try, backoff := 0, routine.NewBackoff(); ; try++ {
-		n, err := a.move(ctx, admin.Moving{From: name, To: moveTo})
+		n, err := a.move(ctx, statements.Moving{From: name, To: moveTo})
 		moved += n
 		if err == nil {
-			done, err = admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, a.actor, false)
+			done, err = statements.DeleteLane(ctx, a.pod.Commands, name, moveTo, a.actor, false)
 		}
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // a job's row was locked, or a job was submitted concurrently
@@ -80,7 +80,7 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo string, dryRun bool)
 // is no such lane.
 func (a Admin) ContinueLaneMove(ctx context.Context, lane string, wait time.Duration) (m job.LaneMove, err error) {
 	m.TimedOut, err = a.pod.PollFleet(ctx, wait, func() (done, unheard bool, err error) {
-		m, err = admin.ContinueLaneMove(ctx, a.pod.Commands, lane, a.actor)
+		m, err = statements.ContinueLaneMove(ctx, a.pod.Commands, lane, a.actor)
 		return m.Next == "", m.Pods > 0, a.pod.CommandError(err)
 	})
 	if err != nil || m.TimedOut {
@@ -93,48 +93,14 @@ func (a Admin) ContinueLaneMove(ctx context.Context, lane string, wait time.Dura
 // positive, DrainLane blocks until none of the lane's jobs is running, for at most wait. It returns [job.ErrUnknownLane] if there is no
 // such lane.
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration) (job.DrainResult, error) {
-	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, true, a.actor)
-	return a.finishDrain(ctx, changed, wait, admin.Scope{Lane: lane}, err)
+	changed, err := statements.DrainLane(ctx, a.pod.Commands, lane, true, a.actor)
+	return a.finishDrain(ctx, changed, wait, statements.Scope{Lane: lane}, err)
 }
 
 // UndrainLane reopens a drained lane and reports whether it was drained. It returns [job.ErrUnknownLane] if there is no such lane.
 func (a Admin) UndrainLane(ctx context.Context, lane string) (bool, error) {
-	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, false, a.actor)
+	changed, err := statements.DrainLane(ctx, a.pod.Commands, lane, false, a.actor)
 	return changed, a.finishCommand(ctx, err)
-}
-
-// LaneSetup declares a lane; see Options.Lanes.
-type LaneSetup struct {
-	Name  string
-	Slots *int     // limit across all pods, or nil for no limit
-	Kinds []string // the kinds that use this lane by default
-	// SlotsPerPod is the maximum number of the lane's jobs that a single pod runs concurrently, or nil for no limit.
-	SlotsPerPod *int
-}
-
-// ValidateLanes returns all mistakes in Options.Lanes as one error. The error wraps [job.ErrInvalidSetting], and also
-// [job.ErrKindInTwoLanes] if a kind has more than one default lane.
-func ValidateLanes(lanes []LaneSetup) error {
-	var errs []error
-	names, laneOf := map[string]bool{}, map[string]string{}
-	for _, l := range lanes {
-		if names[l.Name] {
-			errs = append(errs, fmt.Errorf("%w: duplicate lane %q", job.ErrInvalidSetting, l.Name))
-		}
-		names[l.Name] = true
-		change := job.LaneChange{Slots: job.Limit[int]{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit[int]{Set: true, Value: l.SlotsPerPod}}
-		errs = append(errs, job.ValidateLaneName(l.Name), change.Validate())
-		for _, kind := range l.Kinds {
-			if other, twice := laneOf[kind]; twice {
-				errs = append(errs, fmt.Errorf("%w: kind %q is in lanes %q and %q", job.ErrKindInTwoLanes, kind, other, l.Name))
-			}
-			laneOf[kind] = l.Name
-			if kind == "" {
-				errs = append(errs, fmt.Errorf("%w: lane %q: empty kind name", job.ErrInvalidSetting, l.Name))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // Status returns the queue state, the lanes, the pods and the jobs in their slots, all from one snapshot.
@@ -148,38 +114,38 @@ func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 // under the same name stays drained. If wait is positive, DrainPod blocks until these pods run no jobs, for at most wait. It returns
 // [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration) (job.DrainResult, error) {
-	changed, podIDs, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, a.actor)
-	return a.finishDrain(ctx, changed, wait, admin.Scope{PodIDs: podIDs}, err)
+	changed, podIDs, err := statements.DrainPod(ctx, a.pod.Commands, pod, true, a.actor)
+	return a.finishDrain(ctx, changed, wait, statements.Scope{PodIDs: podIDs}, err)
 }
 
 // UndrainPod lets drained pods start jobs again and reports whether any was drained. It returns [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) UndrainPod(ctx context.Context, pod string) (bool, error) {
-	changed, _, err := admin.DrainPod(ctx, a.pod.Commands, pod, false, a.actor)
+	changed, _, err := statements.DrainPod(ctx, a.pod.Commands, pod, false, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
 // Pause pauses the queue: until [Admin.Resume], no job starts on any pod, even after a restart. It reports whether the queue was open
 // before.
 func (a Admin) Pause(ctx context.Context) (bool, error) {
-	changed, err := admin.Pause(ctx, a.pod.Commands, true, a.actor)
+	changed, err := statements.Pause(ctx, a.pod.Commands, true, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
 // Resume resumes the queue and reports whether it was paused. A frozen queue stays frozen.
 func (a Admin) Resume(ctx context.Context) (bool, error) {
-	changed, err := admin.Pause(ctx, a.pod.Commands, false, a.actor)
+	changed, err := statements.Pause(ctx, a.pod.Commands, false, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
 // Freeze freezes the queue for maintenance until [Admin.Unfreeze]. If wait is positive, Freeze blocks until no job is running, for at most
 // wait.
 func (a Admin) Freeze(ctx context.Context, wait time.Duration) (job.DrainResult, error) {
-	changed, err := admin.Freeze(ctx, a.pod.Commands, true, a.actor)
-	return a.finishDrain(ctx, changed, wait, admin.Scope{}, err)
+	changed, err := statements.Freeze(ctx, a.pod.Commands, true, a.actor)
+	return a.finishDrain(ctx, changed, wait, statements.Scope{}, err)
 }
 
 // Unfreeze ends a freeze and reports whether the queue was frozen. Drained lanes and pods stay drained, and a paused queue stays paused.
 func (a Admin) Unfreeze(ctx context.Context) (bool, error) {
-	changed, err := admin.Freeze(ctx, a.pod.Commands, false, a.actor)
+	changed, err := statements.Freeze(ctx, a.pod.Commands, false, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }

@@ -1,4 +1,4 @@
-package runner
+package admin
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pod"
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
@@ -35,7 +35,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		return job.ScheduleChanged{}, err
 	}
 	var from, next time.Time // set if the schedule's times have changed
-	done, err := admin.SetSchedule(ctx, a.pod.Commands, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
+	done, err := statements.SetSchedule(ctx, a.pod.Commands, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
 		next, err = a.pod.Submitter.First(s, anchor)
 		return next, err
@@ -44,7 +44,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		return done, a.pod.DBError(err)
 	}
 	if next.IsZero() {
-		if schedule, err := admin.Schedule(ctx, a.pod.Commands, name); err == nil {
+		if schedule, err := statements.Schedule(ctx, a.pod.Commands, name); err == nil {
 			from, next = schedule.Anchor, orZero(schedule.NextAt)
 		}
 	}
@@ -91,20 +91,20 @@ func orZero(t *time.Time) time.Time {
 // DeleteSchedule deletes a schedule. Its past occurrences are kept for as long as the job history. A declared schedule stays deleted, even
 // when the program restarts, until it is set again. It returns [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) DeleteSchedule(ctx context.Context, name string) error {
-	return a.finishCommand(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, a.actor))
+	return a.finishCommand(ctx, statements.DeleteSchedule(ctx, a.pod.Commands, name, a.actor))
 }
 
 // PauseSchedule pauses a schedule until [Admin.ResumeSchedule] and reports whether it was active before. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) PauseSchedule(ctx context.Context, name string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Submitter.First, a.actor)
+	changed, err := statements.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Submitter.First, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
 // ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences missed during the pause do not fire later. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) ResumeSchedule(ctx context.Context, name string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Submitter.First, a.actor)
+	changed, err := statements.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Submitter.First, a.actor)
 	return changed, a.finishCommand(ctx, err)
 }
 
@@ -124,7 +124,7 @@ func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.Schedul
 
 // Schedules returns all schedules, sorted by name, each with a description of its expression and its next and latest occurrences.
 func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
-	list, err := admin.Schedules(ctx, a.pod.Commands)
+	list, err := statements.Schedules(ctx, a.pod.Commands)
 	if err != nil {
 		return nil, a.pod.DBError(err)
 	}
@@ -132,7 +132,7 @@ func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	for i, s := range list {
 		names[i] = s.Name
 	}
-	occurrences, err := admin.LastOccurrences(ctx, a.pod.Commands, names, time.Time{}, lastOccurrences)
+	occurrences, err := statements.LastOccurrences(ctx, a.pod.Commands, names, time.Time{}, lastOccurrences)
 	if err != nil {
 		return nil, a.pod.DBError(err)
 	}
@@ -155,11 +155,11 @@ func use(s job.Schedule, last []job.Occurrence) job.ScheduleUse {
 // ScheduleByName returns one schedule, in the same form as [Admin.Schedules]. It returns [job.ErrUnknownSchedule] if there is no such
 // schedule.
 func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error) {
-	schedule, err := admin.Schedule(ctx, a.pod.Commands, name)
+	schedule, err := statements.Schedule(ctx, a.pod.Commands, name)
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
-	occurrences, err := admin.LastOccurrences(ctx, a.pod.Commands, []string{name}, time.Time{}, lastOccurrences)
+	occurrences, err := statements.LastOccurrences(ctx, a.pod.Commands, []string{name}, time.Time{}, lastOccurrences)
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
@@ -173,12 +173,12 @@ func (a Admin) ScheduleOccurrences(ctx context.Context, name string, before time
 	if limit <= 0 {
 		limit = 50
 	}
-	occurrences, err := admin.LastOccurrences(ctx, a.pod.Commands, []string{name}, before, min(limit, 1000))
+	occurrences, err := statements.LastOccurrences(ctx, a.pod.Commands, []string{name}, before, min(limit, 1000))
 	if err != nil {
 		return nil, a.pod.DBError(err)
 	}
 	if len(occurrences[name]) == 0 {
-		if _, err := admin.Schedule(ctx, a.pod.Commands, name); err != nil {
+		if _, err := statements.Schedule(ctx, a.pod.Commands, name); err != nil {
 			return nil, a.pod.DBError(err)
 		}
 		return []job.Occurrence{}, nil
@@ -186,28 +186,11 @@ func (a Admin) ScheduleOccurrences(ctx context.Context, name string, before time
 	return occurrences[name], nil
 }
 
-// PreviewSchedule is like the function [PreviewSchedule], but also rejects an expression that fires more often than
+// PreviewSchedule is like [scheduler.Preview], but also rejects an expression that fires more often than
 // Options.MinScheduleInterval allows.
 func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
 	if _, err := a.pod.Submitter.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
 		return job.SchedulePreview{}, err
 	}
-	return PreviewSchedule(expression, zone, after, n)
-}
-
-// PreviewSchedule describes an expression in plain language and returns its next n occurrences after a given time, or fewer if there are no
-// more. An empty zone means UTC. It needs no database. It returns [job.ErrInvalidSchedule] if the expression is invalid.
-func PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
-	calendar, err := scheduler.Parse(expression, zone, after)
-	if err != nil {
-		return job.SchedulePreview{}, err
-	}
-	if zone == "" {
-		zone = job.DefaultSchedule().Zone
-	}
-	shown := job.SchedulePreview{Expression: expression, Zone: zone, Words: calendar.Words(), NextFires: []time.Time{}}
-	for at := calendar.Next(after); len(shown.NextFires) < n && !at.IsZero(); at = calendar.Next(at) {
-		shown.NextFires = append(shown.NextFires, at)
-	}
-	return shown, nil
+	return scheduler.Preview(expression, zone, after, n)
 }

@@ -1,11 +1,11 @@
-package runner
+package admin
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store/admin"
+	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -49,7 +49,7 @@ func (a Admin) Erase(ctx context.Context, e Erasure) (did EraseResult, err error
 		return did, fmt.Errorf("%w: erase: subject is required", job.ErrInvalid)
 	}
 	for begin := time.Now(); ; {
-		page, err := admin.Erase(ctx, a.pod.Commands, e.Subject, e.Kind, e.After, e.DryRun, a.actor)
+		page, err := statements.Erase(ctx, a.pod.Commands, e.Subject, e.Kind, e.After, e.DryRun, a.actor)
 		did.Jobs += page.Jobs
 		did.Open += len(page.Open)
 		did.Sample = append(did.Sample, page.Open[:min(len(page.Open), eraseSample-len(did.Sample))]...)
@@ -64,7 +64,7 @@ func (a Admin) Erase(ctx context.Context, e Erasure) (did EraseResult, err error
 			return did, nil
 		}
 	}
-	done, err := admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, a.actor)
+	done, err := statements.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, a.actor)
 	did.AuditEntries, did.Schedules, did.Engines = done.AuditEntries, done.Schedules, done.Engines
 	return did, a.pod.CommandError(err)
 }
