@@ -135,7 +135,8 @@ func IdempotencyKey(key string) EnqueueOption {
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
 // Ordered makes a job with a [Subject] keep it between attempts: while the job waits for a retry or is snoozed, the next job with the same kind and
-// subject does not run. A job that waits for its children keeps no subject. Next steps with a subject are ordered, too. To skip a job that blocks its
+// subject does not run. Jobs of a subject start in the order of their priority, due time and id, provided that they
+// have the same [Key] or none: a job that waits for a place of its key lets others of its subject pass. A job that waits for its children keeps no subject. Next steps with a subject are ordered, too. To skip a job that blocks its
 // subject, cancel it ([Admin.Cancel]). Without a subject, the submission is rejected with [job.ErrInvalid].
 func Ordered() EnqueueOption { return enqueueOption(func(w *submission) { w.Ordered = true }) }
 

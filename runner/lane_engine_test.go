@@ -148,7 +148,7 @@ func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 	is.NoErr(err)
 	m, err := r.Admin("ana").ContinueLaneMove(t.Context(), "video", 2*time.Second)
 	is.NoErr(err)
-	is.True(m.TimedOut && m.Pods == 1 && m.Next == "far")
+	is.True(m.TimedOut && m.Pods >= 1 && m.Next == "far") // 2 if the heartbeat of r comes later
 	beats := func() job.LaneMove {
 		t.Helper()
 		exec(t, pool, `update trapeze.pods set lease_until = lease_until + interval '1 millisecond' where id = $1`, silent)

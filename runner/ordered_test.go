@@ -51,7 +51,7 @@ func TestOrderedJobsOfSubject(t *testing.T) {
 	for i := range 12 {
 		args := runner.Raw{Name: "k", JSON: json.RawMessage(fmt.Sprint(i))}
 		options := []runner.EnqueueOption{runner.Subject(fmt.Sprint("s", i%2)), runner.Ordered()}
-		if i%4 > 1 {
+		if i%2 == 1 { // jobs of a subject with different keys may overtake each other
 			options = append(options, runner.Key("tenant"))
 		}
 		switch by := pods[i%2]; i % 3 {

@@ -33,8 +33,8 @@ func TestReadPlansOnStaleStatistics(t *testing.T) {
 	for name, args := range map[string][]string{
 		"job":              {"'400'"},
 		"jobs_of":          {"'{1,2,3,400}'"},
-		"jobs":             {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "null", "'0'"},
-		"own_jobs":         {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "null", "'0'", "'ana'"},
+		"jobs":             {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "null", "'epoch'", "'0'"},
+		"own_jobs":         {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "null", "'epoch'", "'0'", "'ana'"},
 		"open_jobs":        {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "'{1,2,1000001,1000002,2000001}'", "null"},
 		"jobs_of_pipeline": {"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"},
 		"pipelines":        {"null", "null", "null", "null", "null", "'50'"},
