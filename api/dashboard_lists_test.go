@@ -59,8 +59,8 @@ func TestOwnJobListPages(t *testing.T) {
 	is.Equal(pages, 2)
 	is.Equal(found, hers) // all of ana's jobs and none of bob's
 
-	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("echo"))), runner.Submitter("ana"))
-	p.put(runner.Chain(raw("echo"), runner.Step(raw("echo"))), runner.Submitter("bob"))
+	chain := p.put(runner.Chain(raw("echo"), runner.With(raw("echo"))), runner.Submitter("ana"))
+	p.put(runner.Chain(raw("echo"), runner.With(raw("echo"))), runner.Submitter("bob"))
 	p.until(chain, job.Succeeded)
 	response, page := p.get(p.url+"pipelines", "X-Name", "ana", "X-Role", "submitter")
 	is.Equal(response.StatusCode, http.StatusOK)

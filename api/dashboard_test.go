@@ -230,7 +230,7 @@ func TestDashboardLinksAndJobText(t *testing.T) {
 	p.put(raw("wait"), runner.Subject(hostile[1])) // blocked by the running job with the same subject
 	p.put(raw("echo"), runner.Delay(time.Hour))
 	p.put(raw("echo"), runner.NeedsApproval())
-	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("fan")), runner.Step(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
+	chain := p.put(runner.Chain(raw("echo"), runner.With(raw("fan")), runner.With(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
 	pgtest.Wait(t, "the fan-out waits for its last branch", func() bool {
 		pipeline, err := p.Admin("").Pipeline(t.Context(), chain)
 		return err == nil && pipeline.Progress != nil && pipeline.Progress.Done != nil && *pipeline.Progress.Done == 2

@@ -21,7 +21,7 @@ func TestKindsThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"vic": {"viewer"}, "sub": {"submitter"}})}, func(r *runner.Runner) {
-		runner.HandleRaw(r, "limited", never, runner.Timeout(90*time.Second), runner.Retry(7, job.Backoff{}), runner.InactivityTimeout(5*time.Second))
+		runner.HandleRaw(r, "limited", never, runner.Timeout(90*time.Second), runner.Retry(7), runner.InactivityTimeout(5*time.Second))
 	})
 	pool := inside.Of(h.Runner).Store.Pool()
 	pgtest.Exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)

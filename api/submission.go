@@ -86,7 +86,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if len(s.Chain) > 0 {
 		steps := make([]job.Args, len(s.Chain))
 		for i, step := range s.Chain {
-			steps[i] = runner.Step(runner.Raw{Name: step.Kind, JSON: step.Args}, jobOptions(step.Lane, step.Subject, step.Key, step.Priority)...)
+			steps[i] = runner.With(runner.Raw{Name: step.Kind, JSON: step.Args}, jobOptions(step.Lane, step.Subject, step.Key, step.Priority)...)
 		}
 		args = runner.Chain(args, steps...)
 	}

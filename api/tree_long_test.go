@@ -28,7 +28,7 @@ func TestTreeOfManyBranches(t *testing.T) {
 		runner.HandleRaw(r, "wider", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			children := make([]job.Args, 35)
 			for i := range children {
-				children[i] = runner.Step(runner.Raw{Name: "echo"}, runner.Delay(3600e9))
+				children[i] = runner.With(runner.Raw{Name: "echo"}, runner.Delay(3600e9))
 			}
 			return runner.FanOut(children...), nil
 		})

@@ -37,7 +37,7 @@ func TestPipelineCommands(t *testing.T) {
 	handle("fans", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		var children []job.Args
 		for i := range 20 {
-			children = append(children, runner.Step(of("unit", fmt.Sprint(i)), runner.Subject(fmt.Sprintf("unit %d", i))))
+			children = append(children, runner.With(of("unit", fmt.Sprint(i)), runner.Subject(fmt.Sprintf("unit %d", i))))
 		}
 		return runner.FanOut(children...).FailFast().Join(of("totals")), nil
 	})

@@ -61,7 +61,7 @@ func workersShareJobs(t *testing.T, workers int) {
 	defer submitter.Close()
 	jobs := make([]job.Args, 50*workers)
 	for i := range jobs {
-		jobs[i] = runner.Step(runner.Raw{Name: "demo.sleep", JSON: []byte(`{"ms":60}`)}, runner.AllowUnregistered())
+		jobs[i] = runner.With(runner.Raw{Name: "demo.sleep", JSON: []byte(`{"ms":60}`)}, runner.AllowUnregistered())
 	}
 	_, err = submitter.EnqueueMany(t.Context(), jobs)
 	is.NoErr(err)

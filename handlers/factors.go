@@ -63,7 +63,7 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	}
 	recalculations := make([]runner.Args, len(units))
 	for i, unit := range units {
-		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
+		recalculations[i] = runner.With(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
 	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
 	// handler reports no progress, so that the job shows its recalculations' progress. The join's subject is the year, so two totals for

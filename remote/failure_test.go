@@ -27,11 +27,11 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {
 		for kind, handler := range map[string]runner.Func[runner.Raw]{
 			"fan": func(context.Context, *handled) (*runner.Outcome, error) {
-				bad := runner.Step(raw("bad", `1`), runner.OnFailure(raw("note", `"child"`)))
+				bad := runner.With(raw("bad", `1`), runner.OnFailure(raw("note", `"child"`)))
 				return runner.FanOut(bad, raw("bad", `2`)).Join(raw("decide", `{}`), runner.Always).OnFailureOrCancel(raw("note", `"fan"`)), nil
 			},
 			"decide": func(context.Context, *handled) (*runner.Outcome, error) {
-				return runner.Then(runner.Chain(raw("ok", `{}`), runner.Step(raw("bad", `3`), runner.OnFailure(raw("note", `"own"`))))).EndChain().OnFailure(raw("note", `"decided"`)), nil
+				return runner.Then(runner.Chain(raw("ok", `{}`), runner.With(raw("bad", `3`), runner.OnFailure(raw("note", `"own"`))))).EndChain().OnFailure(raw("note", `"decided"`)), nil
 			},
 			"ok":  func(context.Context, *handled) (*runner.Outcome, error) { return nil, nil },
 			"bad": func(_ context.Context, j *handled) (*runner.Outcome, error) { return nil, errors.New("no") },

@@ -28,11 +28,11 @@ func TestKeyOfRemoteJob(t *testing.T) {
 		}
 		runner.HandleRaw(r, "fan", func(ctx context.Context, j *handled) (*runner.Outcome, error) {
 			_, _ = note(ctx, j)
-			return runner.FanOut(raw("note", `1`), runner.Step(raw("note", `2`), runner.Key("other"))).Join(raw("then", `3`)), nil
+			return runner.FanOut(raw("note", `1`), runner.With(raw("note", `2`), runner.Key("other"))).Join(raw("then", `3`)), nil
 		})
 		runner.HandleRaw(r, "then", func(ctx context.Context, j *handled) (*runner.Outcome, error) {
 			_, _ = note(ctx, j)
-			return runner.Then(runner.Chain(raw("note", `4`), runner.Step(raw("note", `5`), runner.Key(""))), runner.Key("next")), nil
+			return runner.Then(runner.Chain(raw("note", `4`), runner.With(raw("note", `5`), runner.Key(""))), runner.Key("next")), nil
 		})
 		runner.HandleRaw(r, "note", note)
 		refused := func(option runner.HandleOption, why string) {

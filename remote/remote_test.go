@@ -268,14 +268,14 @@ func TestDatabaseFeaturesInRemoteHandler(t *testing.T) {
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "in_tx", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
-		}, runner.Retry(3, runner.Backoff{}))
+		}, runner.Retry(3))
 		runner.HandleRaw(r, "tx", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(pgx.Tx) error { return nil }, nil)
-		}, runner.Retry(3, runner.Backoff{}))
+		}, runner.Retry(3))
 		runner.HandleRaw(r, "write", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return nil, j.Write(ctx, 1, &pgx.Batch{})
-		}, runner.Retry(3, runner.Backoff{}))
-		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") }, runner.Retry(1, runner.Backoff{}))
+		}, runner.Retry(3))
+		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") }, runner.NoRetry())
 		defer func() { is.True(recover() != nil) }() // registering a kind that declares that it needs the database panics
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.RequiresDatabase())
 	})
@@ -399,7 +399,7 @@ func TestRemoteHandlerErrorClass(t *testing.T) {
 	}
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		for kind, f := range fails {
-			runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, f.handler() }, runner.Retry(1, runner.Backoff{}))
+			runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, f.handler() }, runner.NoRetry())
 		}
 	})
 	for kind, f := range fails {

@@ -119,6 +119,11 @@ func IsCancelled(err error) bool {
 	return errors.Is(err, ErrCancelled) || errors.Is(err, ErrForceCancelled)
 }
 
+// Code attaches an error code, such as card_declined, to err. The code is stored with the failed job, and job lists can be filtered by it. A
+// code has at most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is stored as _. An error that has a Code() string method does
+// not need Code. Code(code, nil) returns nil.
+func Code(code string, err error) error { return job.Code(code, err) }
+
 // Retryable requests another attempt. [Retry] and [MaxAttempts] limit it. If neither is set, an attempt that fails with this error is
 // repeated until the tenth attempt, or until Options.MaxAttempts if that is higher. Other errors keep to Options.MaxAttempts.
 // Retryable(nil) returns nil.

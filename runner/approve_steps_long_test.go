@@ -26,7 +26,7 @@ func TestEmittedStepIntoApprovalLane(t *testing.T) {
 	}
 	r := start(t, pool, runner.Options{}, map[string]handler{"risky": succeed, "safe": succeed, "last": succeed,
 		"next":     returns(func() *runner.Outcome { return runner.Then(rawArgs("risky")) }),
-		"lane":     returns(func() *runner.Outcome { return runner.Then(runner.Step(rawArgs("safe"), runner.Lane("careful"))) }),
+		"lane":     returns(func() *runner.Outcome { return runner.Then(runner.With(rawArgs("safe"), runner.Lane("careful"))) }),
 		"subject":  returns(func() *runner.Outcome { return runner.Then(rawArgs("risky"), runner.Subject("s")) }),
 		"in_tx":    returns(func() *runner.Outcome { return runner.Then(rawArgs("risky")).Write("select 1") }),
 		"chain":    returns(func() *runner.Outcome { return runner.Then(runner.Chain(rawArgs("safe"), rawArgs("risky"))) }),

@@ -96,7 +96,7 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	is.NoErr(r.Admin("bob").Approve(t.Context(), id))
 	quiet(t, pool)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
-	_, err := r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), runner.Step(rawArgs("b"), runner.NeedsApproval())))
+	_, err := r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), runner.With(rawArgs("b"), runner.NeedsApproval())))
 	is.True(errors.Is(err, job.ErrInvalid)) // a step of a chain cannot require approval
 	asks := enqueue(t, r, rawArgs("asks"))
 	is.NoErr(r.Admin("").Approve(t.Context(), asks))

@@ -45,7 +45,7 @@ func TestChildRequestingApproval(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("child"), runner.NeedsApproval())), nil
+			return runner.FanOut(runner.With(rawArgs("child"), runner.NeedsApproval())), nil
 		},
 		"child": succeed,
 	})
@@ -63,7 +63,7 @@ func TestFanOutsAwaitingUniqueKey(t *testing.T) {
 	o.Slots = 12
 	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("child"), runner.Unique("key", runner.WhileActive))), nil
+			return runner.FanOut(runner.With(rawArgs("child"), runner.Unique("key", runner.WhileActive))), nil
 		},
 		"child": succeed,
 		"other": succeed,
@@ -98,7 +98,7 @@ func TestClaimsBesideLockedBranch(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("held"), runner.AllowUnregistered()), runner.Step(rawArgs("held"), runner.AllowUnregistered())), nil
+			return runner.FanOut(runner.With(rawArgs("held"), runner.AllowUnregistered()), runner.With(rawArgs("held"), runner.AllowUnregistered())), nil
 		},
 		"other": succeed,
 	})

@@ -38,7 +38,7 @@ func TestFakeSubmissionOptions(t *testing.T) {
 	is := is.New(t)
 	fake := &written{}
 	service := func(e enqueuer) error { // the code under test
-		_, err := e.Enqueue(t.Context(), runner.Chain(invoice{7}, runner.Step(invoice{8}, runner.Lane("slow"))),
+		_, err := e.Enqueue(t.Context(), runner.Chain(invoice{7}, runner.With(invoice{8}, runner.Lane("slow"))),
 			runner.Subject("order 7"), runner.Lane("money"), runner.Priority(0), runner.Delay(time.Hour), runner.MaxAttempts(3),
 			runner.Unique("7", runner.WhileActive), runner.IdempotencyKey("again"), runner.Submitter("ann"), runner.Pipeline("billing"),
 			runner.NeedsApproval(), runner.AllowUnregistered(), runner.Ordered(), runner.StartBy(2*time.Hour))
@@ -99,8 +99,7 @@ func TestDescriptionOfInvalidSubmission(t *testing.T) {
 		"broken JSON":    {runner.Raw{Name: "mail", JSON: json.RawMessage(`{`)}, nil, runner.ErrInvalidArgs},
 		"empty key":      {invoice{}, []runner.EnqueueOption{runner.IdempotencyKey("")}, runner.ErrInvalid},
 		"priority":       {invoice{}, []runner.EnqueueOption{runner.Priority(200)}, runner.ErrInvalid},
-		"delay":          {invoice{}, []runner.EnqueueOption{runner.Delay(-time.Second)}, runner.ErrInvalid},
-		"step's options": {runner.Chain(invoice{}, runner.Step(invoice{}, runner.Delay(time.Second))), nil, runner.ErrInvalid},
+		"step's options": {runner.Chain(invoice{}, runner.With(invoice{}, runner.Delay(time.Second))), nil, runner.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

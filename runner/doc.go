@@ -14,6 +14,8 @@
 //	runner.Handle(r, func(ctx context.Context, j *runner.Job[Ingest]) (*runner.Outcome, error) { … })
 //	err = r.Run(ctx)
 //
+// A handler that has no outcome to return is registered with [HandleFunc] and returns only an error.
+//
 // Submit a job with [Runner.Enqueue], or in your own transaction with [Runner.EnqueueTx], so that the job exists if and only if your data
 // does. A handler continues its pipeline with [Then], starts many jobs with [FanOut], or waits for external work with [Deferred]. [Chain]
 // declares a whole pipeline at submission.
@@ -48,7 +50,7 @@
 //   - [job.ErrGone]: the job was deleted
 //
 // After an error, a panic or a timeout, the handler is called again, which repeats its effects outside the database. By default a job gets
-// five attempts, about 1, 2, 4 and 8 seconds apart. For a handler that must not repeat its effects, pass [Retry] with one attempt, or set
+// five attempts, about 1, 2, 4 and 8 seconds apart. For a handler that must not repeat its effects, pass [NoRetry], or set
 // Options.MaxAttempts to 1. An error wrapped with [job.Permanent] fails the job immediately. [Retry] and [MaxAttempts] also limit errors
 // wrapped with [job.Retryable] or [job.RetryAfter]; Options.MaxAttempts below ten does not. [job.Code] attaches a code that lists can be
 // filtered by. If a job's pod dies, the job runs again on another pod, unless it has reached the limit of Options.MaxCrashes; with

@@ -36,9 +36,9 @@ func TestParkedJobDue(t *testing.T) {
 		"snoozed": again(func() (*runner.Outcome, error) { return runner.Snooze(soon, "once"), nil }),
 		"delayed": succeed,
 		"first": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(runner.Step(rawArgs("delayed"), runner.Delay(soon))), nil
+			return runner.Then(runner.With(rawArgs("delayed"), runner.Delay(soon))), nil
 		},
-	}, runner.Retry(3, runner.Backoff{}))
+	}, runner.Retry(3))
 	for _, kind := range []string{"retried", "snoozed", "delayed", "first"} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
@@ -142,7 +142,7 @@ func TestLostReplyToRetry(t *testing.T) {
 		// The second attempt must not start before the read-back, because the pod could then not know how the first one ended.
 		proxy.CutReply("'job.retried' else")
 		return nil, runner.RetryAfter(time.Second, errors.New("once"))
-	}}, runner.Retry(3, runner.Backoff{}))
+	}}, runner.Retry(3))
 	id := enqueue(t, r, rawArgs("k"))
 	is.Equal(waitEnded(t, r, id).State, job.Succeeded)
 	retried.wait(t, id)

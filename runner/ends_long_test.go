@@ -33,7 +33,7 @@ func TestEndCountByCause(t *testing.T) {
 		},
 		"shrugs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(rawArgs("fails"), runner.Step(rawArgs("later"), runner.AllowUnregistered())).FailFast(), nil
+			return runner.FanOut(rawArgs("fails"), runner.With(rawArgs("later"), runner.AllowUnregistered())).FailFast(), nil
 		},
 		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(rawArgs("fine")), nil },
 	}

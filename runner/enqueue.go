@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -110,8 +111,9 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 // enqueueBatch is the number of jobs that one statement of EnqueueMany inserts.
 const enqueueBatch = 2000
 
-// EnqueueMany submits jobs with the same options, as pending or awaiting approval, and returns their ids in order. It commits after every
-// 2,000 jobs. If it fails, it returns the ids known to be committed. Unique and idempotency keys are not allowed as options.
+// EnqueueMany submits jobs as pending or awaiting approval, and returns their ids in order. The options apply to all jobs; those of a job in
+// [With] take precedence. EnqueueMany commits after every 2,000 jobs. If it fails, it returns the ids known to be committed. Unique and
+// idempotency keys are not allowed as options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
 	if len(done) > 0 {
@@ -139,7 +141,8 @@ func (r *Runner) enqueueMany(ctx context.Context, list []job.Args, options []Enq
 	for part := range slices.Chunk(list, enqueueBatch) {
 		encoded := make([]*work.Submission, len(part))
 		for i, args := range part {
-			if encoded[i], err = encodeSubmission(args, options); err != nil {
+			own, _ := args.(withOptions)
+			if encoded[i], err = encodeSubmission(cmp.Or(own.args, args), slices.Concat(options, own.options)); err != nil {
 				return done, err
 			}
 		}

@@ -52,7 +52,7 @@ func TestEnqueueMiddlewareOrder(t *testing.T) {
 		},
 	})
 
-	first := enqueue(t, r, runner.Chain(rawArgs("k", `{"n":1}`), runner.Step(rawArgs("k", `{"n":2}`), runner.Lane("default"))), runner.Subject("s"), runner.Priority(3),
+	first := enqueue(t, r, runner.Chain(rawArgs("k", `{"n":1}`), runner.With(rawArgs("k", `{"n":2}`), runner.Lane("default"))), runner.Subject("s"), runner.Priority(3),
 		runner.Delay(time.Hour), runner.MaxAttempts(7), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i"), runner.Submitter("ann"),
 		runner.Pipeline("p"), runner.NeedsApproval(), runner.AllowUnregistered(), runner.Lane("default"))
 	subject, priority := "s", 3

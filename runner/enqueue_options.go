@@ -34,8 +34,16 @@ func Lane(name string) EnqueueOption { return enqueueOption(func(w *submission) 
 // in which they became ready. Default 10.
 func Priority(p int) EnqueueOption { return enqueueOption(func(w *submission) { w.Priority = &p }) }
 
-// Delay sets the delay between the submission and the time at which the job is due.
-func Delay(d time.Duration) EnqueueOption { return enqueueOption(func(w *submission) { w.Delay = d }) }
+// RunAt sets the time at which the job is due. A time in the past means now. Times within the difference between this program's clock and the
+// database's are inexact.
+func RunAt(t time.Time) EnqueueOption {
+	return enqueueOption(func(w *submission) { w.Delay = max(0, time.Until(t)) })
+}
+
+// Delay sets the delay between the submission and the time at which the job is due. A negative delay means now.
+func Delay(d time.Duration) EnqueueOption {
+	return enqueueOption(func(w *submission) { w.Delay = max(0, d) })
+}
 
 // StartBy limits the time from the submission until the job's first start, by the database's clock. A job that has not started by then never does: it
 // fails with the reason expired, within about a minute, and its failure steps run. A claim by a pod counts as the start: a retry, a recovery or a
@@ -162,13 +170,13 @@ func AllowUnregistered() EnqueueOption {
 }
 
 // Chain declares a pipeline at submission, so its steps need not know about each other. Each step starts after the previous one has
-// succeeded, can read that step's result with [Job.PreviousResult], and inherits its subject, key and priority. [Step] sets options for a single
+// succeeded, can read that step's result with [Job.PreviousResult], and inherits its subject, key and priority. [With] sets options for a single
 // step.
 func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
 
-// Step sets the [Subject], [Key], [Lane] and [Priority] of a single step of a [Chain]. If an option is set more than once, the outermost value
-// applies.
-func Step(args job.Args, options ...EnqueueOption) job.Args { return step{args, options} }
+// With sets options for a single job where args stand in a list: for a child of a [FanOut], a job of [Runner.EnqueueMany], or a step of a [Chain],
+// which accepts [Subject], [Key], [Lane] and [Priority]. If an option is set more than once, the outermost value applies.
+func With(args job.Args, options ...EnqueueOption) job.Args { return withOptions{args, options} }
 
 type chain struct {
 	first job.Args
@@ -177,9 +185,9 @@ type chain struct {
 
 func (c chain) Kind() string { return c.first.Kind() }
 
-type step struct {
+type withOptions struct {
 	args    job.Args
 	options []EnqueueOption
 }
 
-func (s step) Kind() string { return s.args.Kind() }
+func (w withOptions) Kind() string { return w.args.Kind() }

@@ -55,14 +55,14 @@ func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 		},
 		"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			text := string(j.Args.JSON)
-			return runner.FanOut(rawArgs("works", text), runner.Step(rawArgs("works", text), runner.Subject("child"))).Join(rawArgs("works", text)).Result(text), nil
+			return runner.FanOut(rawArgs("works", text), runner.With(rawArgs("works", text), runner.Subject("child"))).Join(rawArgs("works", text)).Result(text), nil
 		},
 		"mixed": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			text := string(j.Args.JSON)
-			return runner.FanOut(runner.Step(rawArgs("works", text), runner.Subject(planted)), rawArgs("works", `"TZ"`)).Join(rawArgs("fails", `"TZ"`)), nil
+			return runner.FanOut(runner.With(rawArgs("works", text), runner.Subject(planted)), rawArgs("works", `"TZ"`)).Join(rawArgs("fails", `"TZ"`)), nil
 		},
 		"fast": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("works", string(j.Args.JSON)), runner.Subject(planted)), rawArgs("fails", `"TZ"`)).FailFast(), nil
+			return runner.FanOut(runner.With(rawArgs("works", string(j.Args.JSON)), runner.Subject(planted)), rawArgs("fails", `"TZ"`)).FailFast(), nil
 		},
 		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			token, err := j.Token(ctx)
@@ -85,13 +85,13 @@ func TestErasureInAllTables(t *testing.T) {
 	ctx := job.WithOrigin(t.Context(), job.Origin{Reason: "asked by " + planted})
 
 	waitEnded(t, r, submit(rawArgs("works", text), runner.IdempotencyKey("i "+planted), runner.Unique("u "+planted, runner.WhileActive), runner.Pipeline("p "+planted)))
-	failed := submit(rawArgs("fails", text), runner.OnFailure(runner.Step(rawArgs("works", text), runner.Subject("follower"))))
+	failed := submit(rawArgs("fails", text), runner.OnFailure(runner.With(rawArgs("works", text), runner.Subject("follower"))))
 	waitEnded(t, r, failed)
-	chain := submit(runner.Chain(rawArgs("works", text), runner.Step(rawArgs("works", text), runner.Subject("later")), rawArgs("fails", text)))
+	chain := submit(runner.Chain(rawArgs("works", text), runner.With(rawArgs("works", text), runner.Subject("later")), rawArgs("fails", text)))
 	waitPipeline(t, pool, chain)
 	waitPipeline(t, pool, submit(rawArgs("fans", text), runner.Pipeline("fan")))
 	// A job with another subject has a planned step with the erased subject; the step never runs.
-	planner := enqueue(t, r, runner.Chain(rawArgs("fails", `"TZ"`), runner.Step(rawArgs("works", text), of1)), runner.Subject("planner"))
+	planner := enqueue(t, r, runner.Chain(rawArgs("fails", `"TZ"`), runner.With(rawArgs("works", text), of1)), runner.Subject("planner"))
 	waitEnded(t, r, planner)
 	// Only one of the two children has the subject.
 	mixed := enqueue(t, r, rawArgs("mixed", `"`+planted+` child"`))
@@ -176,7 +176,7 @@ func TestErasureWithRunningDescendants(t *testing.T) {
 	r := start(t, pool, runner.Options{}, map[string]handler{"nothing": succeed, "waits": waitOn(hold),
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) }})
 	ctx := t.Context()
-	chain := enqueue(t, r, runner.Chain(rawArgs("nothing", `"args"`), runner.Step(rawArgs("waits"), runner.Subject("b"))), runner.Subject("a"))
+	chain := enqueue(t, r, runner.Chain(rawArgs("nothing", `"args"`), runner.With(rawArgs("waits"), runner.Subject("b"))), runner.Subject("a"))
 	failed := enqueue(t, r, rawArgs("fails", `"args"`), runner.Subject("a"), runner.OnFailure(rawArgs("waits")))
 	alone := enqueue(t, r, rawArgs("nothing", `"args"`), runner.Subject("a"))
 	waitEnded(t, r, chain)
@@ -212,7 +212,7 @@ func TestErasureOfJobRunningAgain(t *testing.T) {
 	r := start(t, pool, runner.Options{}, map[string]handler{"nothing": succeed,
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) }})
 	first := enqueue(t, r, rawArgs("nothing"), runner.Subject("a"))
-	again := enqueue(t, r, rawArgs("fails"), runner.Subject("a"), runner.OnFailure(runner.Step(rawArgs("nothing", `"args"`), runner.Subject("b"))))
+	again := enqueue(t, r, rawArgs("fails"), runner.Subject("a"), runner.OnFailure(runner.With(rawArgs("nothing", `"args"`), runner.Subject("b"))))
 	waitEnded(t, r, first)
 	waitEnded(t, r, again)
 	quiet(t, pool)
@@ -252,9 +252,9 @@ func TestErasureOfPrunedFailureJobs(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := erasable(t, pool)
-	followed := runner.OnFailure(runner.Step(rawArgs("works", `"`+planted+`"`), runner.Subject("b")))
+	followed := runner.OnFailure(runner.With(rawArgs("works", `"`+planted+`"`), runner.Subject("b")))
 	enqueue(t, r, rawArgs("fails", `"E1"`), runner.Subject("a"), followed)
-	enqueue(t, r, runner.Chain(rawArgs("nothing", `"args"`), runner.Step(rawArgs("fails", `"E2"`), runner.Subject("b"), followed)), runner.Subject("a"))
+	enqueue(t, r, runner.Chain(rawArgs("nothing", `"args"`), runner.With(rawArgs("fails", `"E2"`), runner.Subject("b"), followed)), runner.Subject("a"))
 	kept := enqueue(t, r, rawArgs("fails", `"E3"`), runner.Subject("c"), followed)
 	waitEnded(t, r, kept)
 	pgtest.Wait(t, "on-failure jobs follow", func() bool {

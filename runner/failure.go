@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FailureOption sets the job to submit when another job fails. It is an option for submissions, for a [Step] and for kinds, but not for
+// FailureOption sets the job to submit when another job fails. It is an option for submissions, for a [With] and for kinds, but not for
 // schedules.
 type FailureOption struct {
 	args job.Args
@@ -20,7 +20,7 @@ type FailureOption struct {
 // submission always share one commit, even on a pod that has a handler for neither kind. A job that succeeds on a later attempt has not
 // failed.
 //
-// args can be a [Chain], and each of its steps can be a [Step] with a subject, a key, a lane and a priority. Without these options, the new job
+// args can be a [Chain], and each of its steps can have a subject, a key, a lane and a priority. Without these options, the new job
 // has the failed job's subject, key and priority, and its own kind's lane. It begins a separate pipeline, so cancelling or retrying the failed
 // job does not affect it. [Job.Failure] returns the failed job. If the new job fails, nothing is submitted, unless its kind has an
 // on-failure job.

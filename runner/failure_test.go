@@ -181,7 +181,7 @@ func TestSagaUndoOrder(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var n trail
 	r := start(t, pool, runner.Options{}, saga(&n))
-	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.Step(rawArgs("reserve"), runner.OnFailure(rawArgs("own"))), rawArgs("label"), runner.Step(rawArgs("ship"), runner.OnFailure(rawArgs("own")))), runner.Subject("order 7"))
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.With(rawArgs("reserve"), runner.OnFailure(rawArgs("own"))), rawArgs("label"), runner.With(rawArgs("ship"), runner.OnFailure(rawArgs("own")))), runner.Subject("order 7"))
 	is.Equal(waitPipeline(t, pool, id), "failed") // the compensations do not change the status
 	quiet(t, pool)
 	is.Equal(n.String(), `charge reserve label ship own(ship: no carrier) undo"label"(ship error) undo"reserve"(ship error) undo"charge"(ship error)`)
@@ -196,7 +196,7 @@ func TestCompensationOfSucceededPipeline(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var n trail
 	r := start(t, pool, runner.Options{}, saga(&n))
-	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.Step(rawArgs("reserve"), runner.OnFailure(rawArgs("own"))), rawArgs("label")))
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.With(rawArgs("reserve"), runner.OnFailure(rawArgs("own"))), rawArgs("label")))
 	is.Equal(waitPipeline(t, pool, id), "succeeded")
 	quiet(t, pool)
 	is.Equal(n.String(), "charge reserve label")
@@ -218,7 +218,7 @@ func TestCancelledPipelineFailureJobs(t *testing.T) {
 		return runner.Done(nil).OnFailure(rawArgs("undo", `"never"`)).OnFailureOrCancel(rawArgs("undo", `"slow"`)), nil
 	}
 	r := start(t, pool, runner.Options{}, handlers)
-	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.Step(rawArgs("slow"), runner.OnFailure(rawArgs("own"))), rawArgs("ship")))
+	id := enqueue(t, r, runner.Chain(rawArgs("charge"), runner.With(rawArgs("slow"), runner.OnFailure(rawArgs("own"))), rawArgs("ship")))
 	pgtest.Wait(t, "the second step is running", func() bool {
 		return queryOne[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
 	})
@@ -237,7 +237,7 @@ func TestAFanOutIsUndone(t *testing.T) {
 	var n trail
 	handlers := saga(&n)
 	handlers["fan"] = func(_ context.Context, j *raw) (*runner.Outcome, error) {
-		return runner.FanOut(runner.Chain(rawArgs("label"), rawArgs("ship")), runner.Step(rawArgs("ship"), runner.OnFailure(rawArgs("undo", `"branch"`)))).
+		return runner.FanOut(runner.Chain(rawArgs("label"), rawArgs("ship")), runner.With(rawArgs("ship"), runner.OnFailure(rawArgs("undo", `"branch"`)))).
 			Join(rawArgs("own")).OnFailureOrCancel(rawArgs("undo", `"fan"`)), nil
 	}
 	r := start(t, pool, runner.Options{}, handlers)
@@ -262,7 +262,7 @@ func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	wait, _ := latch(t)
 	handlers["stays"] = waitOn(wait)
 	handlers["fan"] = func(context.Context, *raw) (*runner.Outcome, error) {
-		return runner.FanOut(runner.Chain(rawArgs("label"), rawArgs("stays")), runner.Step(rawArgs("stays"), runner.OnFailure(rawArgs("undo", `"never"`)))).
+		return runner.FanOut(runner.Chain(rawArgs("label"), rawArgs("stays")), runner.With(rawArgs("stays"), runner.OnFailure(rawArgs("undo", `"never"`)))).
 			Join(rawArgs("own")).OnFailureOrCancel(rawArgs("undo", `"fan"`)), nil
 	}
 	r := start(t, pool, runner.Options{}, handlers)
@@ -399,7 +399,7 @@ func TestFailureJobOfLatestDeclaration(t *testing.T) {
 		want []string
 	}{
 		{[]runner.HandleOption{runner.OnFailure(runner.Raw{Name: "first"})}, []string{"first{}"}},
-		{[]runner.HandleOption{runner.OnFailure(runner.Step(rawArgs("second"), runner.Lane("default")))}, []string{"second{}"}},
+		{[]runner.HandleOption{runner.OnFailure(runner.With(rawArgs("second"), runner.Lane("default")))}, []string{"second{}"}},
 		{nil, []string{}},
 	} {
 		r := newRunner(t, pool, runner.Options{}, map[string]handler{"first": succeed, "second": succeed})
@@ -435,11 +435,11 @@ func TestInvalidFailureJobs(t *testing.T) {
 		says    string
 	}{
 		"nothing":           {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "(on failure)"},
-		"a delay":           {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(rawArgs("k"), runner.Delay(1)))}, job.ErrInvalid, "a step accepts"},
+		"a delay":           {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.With(rawArgs("k"), runner.Delay(1)))}, job.ErrInvalid, "a step accepts"},
 		"an unknown kind":   {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(rawArgs("x"))}, job.ErrUnknownKind, `"x"`},
-		"one of its own":    {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(rawArgs("k"), runner.OnFailure(rawArgs("k"))))}, job.ErrInvalid, "its own failure step"},
+		"one of its own":    {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.With(rawArgs("k"), runner.OnFailure(rawArgs("k"))))}, job.ErrInvalid, "its own failure step"},
 		"always, no join":   {rawArgs("k"), []runner.EnqueueOption{runner.Always}, job.ErrInvalid, "Always"},
-		"always in a chain": {runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Always)), nil, job.ErrInvalid, "Always"},
+		"always in a chain": {runner.Chain(rawArgs("k"), runner.With(rawArgs("k"), runner.Always)), nil, job.ErrInvalid, "Always"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

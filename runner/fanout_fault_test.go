@@ -72,7 +72,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	o.LeaseDuration = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as pod a's
 	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("elsewhere"), runner.AllowUnregistered()), runner.Step(rawArgs("elsewhere"), runner.AllowUnregistered())).Join(rawArgs("join")), nil
+			return runner.FanOut(runner.With(rawArgs("elsewhere"), runner.AllowUnregistered()), runner.With(rawArgs("elsewhere"), runner.AllowUnregistered())).Join(rawArgs("join")), nil
 		},
 		"join": func(context.Context, *raw) (*runner.Outcome, error) { joined.Add(1); return nil, nil },
 	})
@@ -112,7 +112,7 @@ func TestCancelWaitingJobWithBranches(t *testing.T) {
 	o.Slots = 3
 	handlers := map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(append(many("child", 4), rawArgs("fans"), runner.Step(rawArgs("child", "9"), runner.Delay(time.Hour)))...).Join(rawArgs("join")), nil
+			return runner.FanOut(append(many("child", 4), rawArgs("fans"), runner.With(rawArgs("child", "9"), runner.Delay(time.Hour)))...).Join(rawArgs("join")), nil
 		},
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(many("child", 2)...).Join(rawArgs("join")), nil
@@ -159,10 +159,10 @@ func TestChildrenWithSharedUniqueKey(t *testing.T) {
 	r := start(t, pool, o, map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(
-				runner.Step(rawArgs("child", "1"), runner.Unique("pending", runner.WhilePending), runner.Lane("slow")),
-				runner.Step(rawArgs("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
-				runner.Step(rawArgs("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
-				runner.Step(rawArgs("child", "3"), runner.Lane("slow")),
+				runner.With(rawArgs("child", "1"), runner.Unique("pending", runner.WhilePending), runner.Lane("slow")),
+				runner.With(rawArgs("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
+				runner.With(rawArgs("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
+				runner.With(rawArgs("child", "3"), runner.Lane("slow")),
 			), nil
 		},
 		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },

@@ -269,7 +269,7 @@ func TestJoinChainUnknownKind(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(rawArgs("child")).Join(runner.Chain(runner.Step(rawArgs("elsewhere"), runner.AllowUnregistered()), rawArgs("misspelt"))), nil
+			return runner.FanOut(rawArgs("child")).Join(runner.Chain(runner.With(rawArgs("elsewhere"), runner.AllowUnregistered()), rawArgs("misspelt"))), nil
 		},
 		"child": number,
 	})

@@ -35,7 +35,7 @@ func TestSlotFreedByChainMove(t *testing.T) {
 			}
 			o := silent
 			pod := start(t, pgtest.Connect(t, url), o, map[string]handler{"first": at(wait), "long": at(long), "k": succeed})
-			enqueueStarted(t, pod, runner.Chain(rawArgs("first"), runner.Step(rawArgs("long"), runner.Lane("default"))), runner.Lane("one"))
+			enqueueStarted(t, pod, runner.Chain(rawArgs("first"), runner.With(rawArgs("long"), runner.Lane("default"))), runner.Lane("one"))
 			k := enqueue(t, pod, rawArgs("k"), runner.Lane("one"))
 			is.Equal(get(t, pod, k).State, job.Pending)
 			other := newRunner(t, pool, silent, nil)

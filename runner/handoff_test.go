@@ -83,7 +83,7 @@ func TestChainStepOptions(t *testing.T) {
 		return runner.Done("the result of " + j.Kind()), nil
 	}
 	r := start(t, pool, runner.Options{}, map[string]handler{"a": step, "b": step, "c": step})
-	id := enqueue(t, r, runner.Chain(rawArgs("a"), runner.Step(runner.Step(rawArgs("b"), runner.Lane("slow"), runner.Priority(9)), runner.Subject("other"), runner.Priority(3)), rawArgs("c")),
+	id := enqueue(t, r, runner.Chain(rawArgs("a"), runner.With(runner.With(rawArgs("b"), runner.Lane("slow"), runner.Priority(9)), runner.Subject("other"), runner.Priority(3)), rawArgs("c")),
 		runner.Subject("s"), runner.Priority(20))
 	is.Equal(<-seen, `a step 0 in default about s at 20 after ""`)
 	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // the step's own options apply; the outermost one wins

@@ -59,8 +59,8 @@ func TestSQLSubmissionOfKey(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	var ids []int64
 	for range 5 {
-		made, err := runner.EnqueueSQL(t.Context(), db, runner.Chain(rawArgs("k"), rawArgs("k"), runner.Step(rawArgs("k"), runner.Key("other")),
-			rawArgs("k"), runner.Step(rawArgs("k"), runner.Key(""))), runner.Key("tenant"))
+		made, err := runner.EnqueueSQL(t.Context(), db, runner.Chain(rawArgs("k"), rawArgs("k"), runner.With(rawArgs("k"), runner.Key("other")),
+			rawArgs("k"), runner.With(rawArgs("k"), runner.Key(""))), runner.Key("tenant"))
 		is.NoErr(err)
 		ids = append(ids, made.ID)
 	}
@@ -89,8 +89,8 @@ func TestKeyOfChildren(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{PollInterval: seldom}, map[string]handler{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(rawArgs("child"), runner.Step(rawArgs("child"), runner.Key("other")),
-				runner.Chain(runner.Step(rawArgs("child"), runner.Key("")), rawArgs("last"))).Join(rawArgs("join")), nil
+			return runner.FanOut(rawArgs("child"), runner.With(rawArgs("child"), runner.Key("other")),
+				runner.Chain(runner.With(rawArgs("child"), runner.Key("")), rawArgs("last"))).Join(rawArgs("join")), nil
 		},
 		"child": succeed, "last": succeed, "join": succeed,
 	})

@@ -203,7 +203,7 @@ func TestInvalidSubmissionInput(t *testing.T) {
 	}{
 		"no args":                {nil, nil, job.ErrInvalidArgs},
 		"an empty chain":         {runner.Chain(nil), nil, job.ErrInvalidArgs},
-		"an empty step":          {runner.Step(nil), nil, job.ErrInvalidArgs},
+		"an empty step":          {runner.With(nil), nil, job.ErrInvalidArgs},
 		"an empty later step":    {runner.Chain(rawArgs("a"), nil), nil, job.ErrInvalidArgs},
 		"broken JSON":            {rawArgs("a", `{"a":`), nil, job.ErrInvalidArgs},
 		"a NUL":                  {rawArgs("a", `{"a":["\u0000"]}`), nil, job.ErrInvalidArgs},
@@ -214,17 +214,16 @@ func TestInvalidSubmissionInput(t *testing.T) {
 		"no kind":                {rawArgs(""), []runner.EnqueueOption{runner.AllowUnregistered()}, job.ErrInvalid},
 		"a long kind":            {rawArgs(long), []runner.EnqueueOption{runner.AllowUnregistered()}, job.ErrInvalid},
 		"an unknown lane":        {rawArgs("a"), []runner.EnqueueOption{runner.Lane("nowhere")}, job.ErrUnknownLane},
-		"an unknown later lane":  {runner.Chain(rawArgs("a"), runner.Step(rawArgs("a"), runner.Lane("nowhere"))), nil, job.ErrUnknownLane},
+		"an unknown later lane":  {runner.Chain(rawArgs("a"), runner.With(rawArgs("a"), runner.Lane("nowhere"))), nil, job.ErrUnknownLane},
 		"a priority too high":    {rawArgs("a"), []runner.EnqueueOption{runner.Priority(101)}, job.ErrInvalid},
 		"a priority too low":     {rawArgs("a"), []runner.EnqueueOption{runner.Priority(-101)}, job.ErrInvalid},
 		"a long subject":         {rawArgs("a"), []runner.EnqueueOption{runner.Subject(long)}, job.ErrInvalid},
 		"a subject with a NUL":   {rawArgs("a"), []runner.EnqueueOption{runner.Subject("a\x00b")}, job.ErrInvalid},
 		"a subject that is none": {rawArgs("a"), []runner.EnqueueOption{runner.Subject("\xff")}, job.ErrInvalid},
 		"an empty unique key":    {rawArgs("a"), []runner.EnqueueOption{runner.Unique("", runner.WhileActive)}, job.ErrInvalid},
-		"a negative delay":       {rawArgs("a"), []runner.EnqueueOption{runner.Delay(-1)}, job.ErrInvalid},
 		"no attempts":            {rawArgs("a"), []runner.EnqueueOption{runner.MaxAttempts(0)}, job.ErrInvalid},
-		"another's later step":   {runner.Chain(rawArgs("a"), runner.Step(rawArgs("a"), runner.Submitter("eve"))), nil, job.ErrInvalid},
-		"keys on a later step":   {runner.Chain(rawArgs("a"), runner.Step(rawArgs("a"), runner.IdempotencyKey("k"))), nil, job.ErrInvalid},
+		"another's later step":   {runner.Chain(rawArgs("a"), runner.With(rawArgs("a"), runner.Submitter("eve"))), nil, job.ErrInvalid},
+		"keys on a later step":   {runner.Chain(rawArgs("a"), runner.With(rawArgs("a"), runner.IdempotencyKey("k"))), nil, job.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

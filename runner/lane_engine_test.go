@@ -201,7 +201,7 @@ func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 			return runner.Then(rawArgs("a"), runner.Lane("video")), nil
 		},
 		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("a"), runner.Lane("video"))), nil
+			return runner.FanOut(runner.With(rawArgs("a"), runner.Lane("video"))), nil
 		},
 	})
 	moveLane(t, r, "far")

@@ -28,7 +28,7 @@ func TestLanesMadeOnFirstUse(t *testing.T) {
 		case "tenant/step":
 			return runner.Then(rawArgs("k"), runner.Lane("tenant/next")), nil
 		case "tenant/fan":
-			return runner.FanOut(runner.Step(rawArgs("k"), runner.Lane("tenant/child"))).Join(rawArgs("k"), runner.Lane("tenant/join")), nil
+			return runner.FanOut(runner.With(rawArgs("k"), runner.Lane("tenant/child"))).Join(rawArgs("k"), runner.Lane("tenant/join")), nil
 		case "tenant/fails":
 			return nil, runner.Permanent(errors.New("as planned"))
 		}
@@ -57,7 +57,7 @@ func TestLanesMadeOnFirstUse(t *testing.T) {
 	submit(rawArgs("k"), runner.Lane("tenant/vip/1"), runner.Subject("s"), runner.Key("a"), runner.Unique("u", runner.WhileActive))
 	submit(rawArgs("k"), runner.Lane("tenant/step"))
 	submit(rawArgs("k"), runner.Lane("tenant/fan"))
-	submit(runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Lane("tenant/link"))), runner.Lane("tenant/chain"))
+	submit(runner.Chain(rawArgs("k"), runner.With(rawArgs("k"), runner.Lane("tenant/link"))), runner.Lane("tenant/chain"))
 	many, err := r.EnqueueMany(t.Context(), []job.Args{rawArgs("k"), rawArgs("k")}, runner.Lane("tenant/many"))
 	is.NoErr(err)
 	ids = append(ids, many...)
@@ -69,7 +69,7 @@ func TestLanesMadeOnFirstUse(t *testing.T) {
 	ids = append(ids, column[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', lane => 'tenant/sql')`)...)
 	quiet(t, pool)
 	is.Equal(len(column[int64](t, pool, `select id from trapeze.done where id = any($1) and state = 'succeeded'`, ids)), len(ids))
-	_, err = r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("tenant/fails"), runner.OnFailure(runner.Step(rawArgs("undo"), runner.Lane("tenant/undo"))))
+	_, err = r.Enqueue(t.Context(), rawArgs("k"), runner.Lane("tenant/fails"), runner.OnFailure(runner.With(rawArgs("undo"), runner.Lane("tenant/undo"))))
 	is.NoErr(err)
 	quiet(t, pool)
 	lanes := column[string](t, pool, `select name || ' ' || slots || ' ' || template from trapeze.lanes where template is not null order by name collate "C"`)
@@ -90,7 +90,7 @@ func TestUnmadeLanesWithOtherOptions(t *testing.T) {
 			return nil, nil
 		},
 		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(runner.Step(rawArgs("slow"), runner.Lane("default"))).Join(rawArgs("k", "7")), nil
+			return runner.FanOut(runner.With(rawArgs("slow"), runner.Lane("default"))).Join(rawArgs("k", "7")), nil
 		},
 		"slow": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			select {

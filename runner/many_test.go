@@ -83,7 +83,7 @@ func TestBulkCancelRetryByFilter(t *testing.T) {
 	const n = 1500
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = runner.Step(rawArgs("k"), runner.Delay(time.Hour))
+		list[i] = runner.With(rawArgs("k"), runner.Delay(time.Hour))
 	}
 	_, err := r.EnqueueMany(t.Context(), list, runner.Delay(time.Hour))
 	is.NoErr(err)

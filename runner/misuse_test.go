@@ -68,7 +68,7 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 		"args":               {job.ErrInvalidArgs, submit(rawArgs("k", `{"a":`))},
 		"size":               {job.ErrTooLarge, submit(rawArgs("k", `"`+strings.Repeat("x", 2<<20)+`"`))},
 		"priority":           {job.ErrInvalid, submit(rawArgs("k"), runner.Priority(1000))},
-		"priority of a step": {job.ErrInvalid, submit(runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Priority(1000))))},
+		"priority of a step": {job.ErrInvalid, submit(runner.Chain(rawArgs("k"), runner.With(rawArgs("k"), runner.Priority(1000))))},
 		"key":                {job.ErrInvalid, submit(rawArgs("k"), runner.IdempotencyKey(""))},
 		"nil option":         {job.ErrInvalid, submit(rawArgs("k"), nil)},
 		"keys of many": {job.ErrInvalid, func() error {
@@ -115,8 +115,8 @@ func TestInvalidHandlerRegistration(t *testing.T) {
 	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
 	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 	for says, option := range map[string]runner.HandleOption{
-		"Retry(-1), want at least one attempt":   runner.Retry(-1, job.Backoff{}),
-		"Retry(0), want at least one attempt":    runner.Retry(0, job.Backoff{}),
+		"Retry(-1), want at least one attempt":   runner.Retry(-1),
+		"Retry(0), want at least one attempt":    runner.Retry(0),
 		"Retry with a back-off of -1s":           runner.Retry(2, job.Backoff{Base: -time.Second}),
 		"Timeout(-1s), want 0 or more":           runner.Timeout(-time.Second),
 		"InactivityTimeout(-1s), want 0 or more": runner.InactivityTimeout(-time.Second),

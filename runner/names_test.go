@@ -27,7 +27,7 @@ func TestKindAndNameAlphabet(t *testing.T) {
 	runner.HandleRaw(r, "k", succeed)
 	_, err = r.Enqueue(t.Context(), rawArgs(evil), runner.AllowUnregistered())
 	is.True(errors.Is(err, job.ErrInvalid))
-	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("k"), runner.Step(rawArgs(evil))), runner.AllowUnregistered())
+	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("k"), runner.With(rawArgs(evil))), runner.AllowUnregistered())
 	is.True(errors.Is(err, job.ErrInvalid)) // a later step is rejected too
 	kind, expression := evil, "@daily"
 	_, err = r.Admin("ann").SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression})

@@ -72,7 +72,7 @@ func TestPriorityChangeByJobState(t *testing.T) {
 	running := enqueueStarted(t, r, rawArgs("waits"))
 	is.True(errors.Is(r.Admin("ann").SetPriority(t.Context(), running, 5, false), job.ErrNotQueued))
 
-	parent := enqueue(t, r, runner.Chain(rawArgs("fans"), runner.Step(rawArgs("nobody"), runner.Priority(1))))
+	parent := enqueue(t, r, runner.Chain(rawArgs("fans"), runner.With(rawArgs("nobody"), runner.Priority(1))))
 	inState(t, r, parent, job.Waiting)
 	is.NoErr(r.Admin("ann").SetPriority(t.Context(), parent, 60, true))
 	open()
@@ -94,7 +94,7 @@ func TestPriorityChangeOfChain(t *testing.T) {
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	const args = `{"a":  "<b>","n":[1, 2]}`
 	chain := func() int64 {
-		return enqueue(t, r, runner.Chain(rawArgs("k"), runner.Step(rawArgs("k", args), runner.Priority(-7)), rawArgs("k")), runner.Priority(3))
+		return enqueue(t, r, runner.Chain(rawArgs("k"), runner.With(rawArgs("k", args), runner.Priority(-7)), rawArgs("k")), runner.Priority(3))
 	}
 	alone, whole := chain(), chain()
 	is.NoErr(r.Admin("ann").SetPriority(t.Context(), alone, 40, false))

@@ -27,7 +27,7 @@ var submissionsInTx = map[string]func(ctx context.Context, r *runner.Runner, tx 
 		return err
 	},
 	"a chain with lanes": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
-		_, err := r.EnqueueTx(ctx, tx, runner.Chain(rawArgs("k"), runner.Step(rawArgs("k"), runner.Lane("guarded"))), runner.Lane("guarded"), runner.OnFailure(rawArgs("k")))
+		_, err := r.EnqueueTx(ctx, tx, runner.Chain(rawArgs("k"), runner.With(rawArgs("k"), runner.Lane("guarded"))), runner.Lane("guarded"), runner.OnFailure(rawArgs("k")))
 		return err
 	},
 	"duplicates": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {

@@ -79,7 +79,7 @@ func (o *Outcome) WithBackoff() *Outcome {
 
 // FanOut ends the run, but not the job. While the job waits for its children, it is in the waiting state, holds no slot, lease or
 // goroutine, and its subject is free. The children are inserted in the commit that ends the run. A child can be a [Chain] or can itself fan
-// out; it counts as finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has
+// out; it counts as finished once its next steps have finished too. [With] sets options for a child. By default a child has no subject, has
 // its parent's key and priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job
 // that holds the key does its work, and the parent does not wait for it.
 //
@@ -104,13 +104,13 @@ func Deferred(parts int) *Outcome {
 }
 
 // Join sets the step that runs once all branches of a [FanOut] or [Deferred] have finished. With [Job.PreviousResult], the step reads the
-// result of the job that fanned out, and with [Job.Branches] the branches' results. It takes the same options as a [Step]. next can be a
+// result of the job that fanned out, and with [Job.Branches] the branches' results. It takes the same options as a [With]. next can be a
 // [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
 		return o.complain("Join on an outcome that is neither FanOut nor Deferred")
 	}
-	o.fan.join = Step(next, options...)
+	o.fan.join = With(next, options...)
 	return o
 }
 

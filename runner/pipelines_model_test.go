@@ -33,7 +33,7 @@ func chainOf(list []*node) job.Args {
 	steps := make([]job.Args, len(list))
 	for i, n := range list {
 		if steps[i] = n; n.Subject != "" {
-			steps[i] = runner.Step(n, runner.Subject(n.Subject))
+			steps[i] = runner.With(n, runner.Subject(n.Subject))
 		}
 	}
 	return runner.Chain(steps[0], steps[1:]...)

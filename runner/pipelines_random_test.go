@@ -91,7 +91,7 @@ func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Out
 	case n.End == "fan":
 		var kids []job.Args
 		for _, kid := range n.Kids {
-			kids = append(kids, runner.Step(chainOf(kid), runner.Delay(time.Duration(kid[0].DelayMS)*time.Millisecond)))
+			kids = append(kids, runner.With(chainOf(kid), runner.Delay(time.Duration(kid[0].DelayMS)*time.Millisecond)))
 		}
 		out = runner.FanOut(kids...).Result(n.Path)
 		if n.FailFast {

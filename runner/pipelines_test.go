@@ -215,7 +215,7 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	hold, open := latch(t)
 	r := start(t, pool, named("a"), map[string]handler{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.FanOut(append(many("child", 3), runner.Step(rawArgs("gone"), runner.Delay(3_600_000_000_000)))...), nil
+			return runner.FanOut(append(many("child", 3), runner.With(rawArgs("gone"), runner.Delay(3_600_000_000_000)))...), nil
 		},
 		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil },
 		"gone":  succeed,

@@ -31,8 +31,8 @@ func TestInvalidJobInSubmissionBatch(t *testing.T) {
 		"no JSON":                           {rawArgs("k", `{"text":`), job.ErrInvalidArgs},
 		"nested too deep":                   {tooDeep, nil},
 		"a step of a chain nested too deep": {runner.Chain(rawArgs("k"), tooDeep), nil},
-		"a key":                             {runner.Step(rawArgs("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
-		"a long subject":                    {runner.Step(rawArgs("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
+		"a key":                             {runner.With(rawArgs("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
+		"a long subject":                    {runner.With(rawArgs("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
 		"unknown kind":                      {rawArgs("nobody_has_it"), job.ErrUnknownKind},
 	}, "a NUL character", "a step of a chain nested too deep") {
 		t.Run(name, func(t *testing.T) {

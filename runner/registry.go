@@ -45,15 +45,23 @@ func Timeout(d time.Duration) HandleOption {
 	})
 }
 
-// Retry sets the maximum number of attempts and the delay between them. It also limits errors marked [Retryable]. Default:
-// Options.MaxAttempts, which does not limit those below ten attempts.
-func Retry(max int, wait job.Backoff) HandleOption {
+// Retry sets the maximum number of attempts, and optionally the delay between them. It also limits errors marked [Retryable]. Default:
+// Options.MaxAttempts, which does not limit those below ten attempts, and the zero [Backoff].
+func Retry(max int, wait ...job.Backoff) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(max >= 1, "Retry(%d), want at least one attempt", max)
-		k.complain(wait.Base >= 0 && wait.Cap >= 0, "Retry with a back-off of %s up to %s, want 0 or more", wait.Base, wait.Cap)
-		k.MaxAttempts, k.Backoff = max, wait
+		k.complain(len(wait) <= 1, "Retry with %d back-offs, want one", len(wait))
+		k.MaxAttempts, k.Backoff = max, job.Backoff{}
+		for _, w := range wait {
+			k.complain(w.Base >= 0 && w.Cap >= 0, "Retry with a back-off of %s up to %s, want 0 or more", w.Base, w.Cap)
+			k.Backoff = w
+		}
 	})
 }
+
+// NoRetry makes an error of the handler fail the job at once. It suits handlers that must not repeat their effects outside the database. To
+// rule out that a job runs again after a crash, add [MaxCrashes] of 1.
+func NoRetry() HandleOption { return Retry(1) }
 
 // MaxCrashes sets the crash limit: the job fails when its pod dies or loses its lease for the n-th time. With 1, it fails at the first crash
 // and never runs again, and it is not claimed ahead. Default: Options.MaxCrashes.
@@ -153,6 +161,16 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 		}
 		return handler(ctx, typed)
 	})
+}
+
+// HandleFunc registers a handler that returns only an error, as most jobs need: without one, the job has succeeded and has no result. Otherwise
+// it works like [Handle].
+func HandleFunc[A job.Args](r *Runner, handler func(ctx context.Context, j *Job[A]) error, options ...HandleOption) {
+	if handler == nil {
+		Handle[A](r, nil, options...)
+		return
+	}
+	Handle(r, func(ctx context.Context, j *Job[A]) (*Outcome, error) { return nil, handler(ctx, j) }, options...)
 }
 
 // HandleRaw registers a handler that decodes its arguments itself, for kinds whose names are known only at run time. Otherwise it works

@@ -93,7 +93,7 @@ func TestReplaceBadInput(t *testing.T) {
 	is := is.New(t)
 	_, err := r.EnqueueMany(t.Context(), []job.Args{rawArgs("a")}, pending.Replace())
 	is.True(strings.Contains(err.Error(), "keys are allowed only for single jobs"))
-	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), runner.Step(rawArgs("a"), pending.Replace())))
+	_, err = r.Enqueue(t.Context(), runner.Chain(rawArgs("a"), runner.With(rawArgs("a"), pending.Replace())))
 	is.True(errors.Is(err, job.ErrInvalid))
 }
 

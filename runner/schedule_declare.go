@@ -121,7 +121,7 @@ func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 // complete derives the schedule's settings from its arguments and options.
 func (r *Runner) complete(d *declaration) error {
 	switch d.args.(type) {
-	case nil, chain, step:
+	case nil, chain, withOptions:
 		return fmt.Errorf("%w: a schedule submits a single job: its handler decides the next step", job.ErrInvalidSchedule)
 	}
 	w := &d.job

@@ -41,7 +41,7 @@ func TestSQLEnqueueMatchesLibrary(t *testing.T) {
 		"careful":  {rawArgs("k"), []runner.EnqueueOption{runner.Lane("careful")}},
 		"failure":  {rawArgs("k"), []runner.EnqueueOption{runner.OnFailure(runner.Chain(rawArgs("after"), rawArgs("next")))}},
 		"keys":     {rawArgs("k"), []runner.EnqueueOption{runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i"), runner.Key("t")}},
-		"chain": {runner.Chain(rawArgs("k"), runner.Step(rawArgs("next", `1`), runner.Subject("t"), runner.Lane("l"), runner.Priority(3), runner.OnFailure(rawArgs("after", `2`))), rawArgs("next")),
+		"chain": {runner.Chain(rawArgs("k"), runner.With(rawArgs("next", `1`), runner.Subject("t"), runner.Lane("l"), runner.Priority(3), runner.OnFailure(rawArgs("after", `2`))), rawArgs("next")),
 			[]runner.EnqueueOption{runner.OnFailureOrCancel(rawArgs("after", `3`))}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -216,7 +216,7 @@ func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{
 		"parent": func(context.Context, *Job[Raw]) (*Outcome, error) {
-			return FanOut(Step(Raw{Name: "stray"}, AllowUnregistered())), nil
+			return FanOut(With(Raw{Name: "stray"}, AllowUnregistered())), nil
 		},
 	})
 	made, err := r.Enqueue(t.Context(), Raw{Name: "parent"})

@@ -30,7 +30,7 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 	switch a := args.(type) {
 	case nil:
 		return nil, fmt.Errorf("%w: submit: no args", job.ErrInvalidArgs)
-	case step:
+	case withOptions:
 		return encodeSubmission(a.args, append(a.options[:len(a.options):len(a.options)], options...))
 	case chain:
 		w, err := encodeSubmission(a.first, options)

@@ -17,9 +17,9 @@ func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]*runner.Outcome{
 		"a next step":      runner.Then(rawArgs("next"), runner.Submitter("eve")),
-		"a wrapped step":   runner.Then(runner.Step(rawArgs("next"), runner.Submitter("eve"))),
-		"a child":          runner.FanOut(runner.Step(rawArgs("next"), runner.Submitter("eve"))),
-		"a join":           runner.FanOut(rawArgs("next")).Join(runner.Step(rawArgs("next"), runner.Submitter("eve"))),
+		"a wrapped step":   runner.Then(runner.With(rawArgs("next"), runner.Submitter("eve"))),
+		"a child":          runner.FanOut(runner.With(rawArgs("next"), runner.Submitter("eve"))),
+		"a join":           runner.FanOut(rawArgs("next")).Join(runner.With(rawArgs("next"), runner.Submitter("eve"))),
 		"an unnamed child": runner.FanOut(rawArgs("next")),
 	}
 	handlers := map[string]handler{"next": succeed}

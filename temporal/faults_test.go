@@ -336,7 +336,7 @@ func TestTemporalLaneStaleLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
-	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": until(started, causes)}, runner.Retry(1, job.Backoff{}))
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": until(started, causes)}, runner.NoRetry())
 	_, err := w.pool.Exec(t.Context(), `update trapeze.lanes set inactivity_timeout_s = 1 where name = 'default'`)
 	is.NoErr(err)
 	w.start()
@@ -364,7 +364,7 @@ func TestTemporalHandlerIgnoringTimeout(t *testing.T) {
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-release
 		return nil, nil
-	}}, runner.Timeout(50*time.Millisecond), runner.Retry(1, job.Backoff{}))
+	}}, runner.Timeout(50*time.Millisecond), runner.NoRetry())
 	defer close(release)
 	w.start()
 	j := w.wait(w.enqueue("k", `{}`))

@@ -33,7 +33,7 @@ func (Refund) Kind() string  { return "refund" }
 // it too: a pod can crash between the request to the provider and the return of the outcome.
 func fulfil(o Order) runner.Args {
 	return runner.Chain(
-		runner.Step(Charge{Order: o.ID, Cents: o.Cents, Card: o.Card}, runner.OnFailureOrCancel(Refund{o.ID})),
+		runner.With(Charge{Order: o.ID, Cents: o.Cents, Card: o.Card}, runner.OnFailureOrCancel(Refund{o.ID})),
 		Reserve{Order: o.ID, Item: o.Item},
 		Ship{Order: o.ID, Region: o.Region})
 }

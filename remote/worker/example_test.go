@@ -34,7 +34,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer r.Close()
-	runner.Handle(r, render, runner.Retry(3, runner.Backoff{}))
+	runner.Handle(r, render, runner.Retry(3))
 	w, err := worker.New(r, worker.Options{Server: os.Getenv("TRAPEZE_SERVER"), Token: os.Getenv("TRAPEZE_TOKEN"), Slots: 2})
 	if err != nil {
 		log.Fatal(err)

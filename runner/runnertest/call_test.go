@@ -102,7 +102,7 @@ func TestCallAgreesWithAPod(t *testing.T) {
 		"args":     returns(nil, fmt.Errorf("%w: no", job.ErrInvalidArgs)),
 		"panic":    func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { panic("oh") },
 		"snooze":   returns(runner.Snooze(time.Hour, "closed"), nil),
-		"fan-out":  returns(runner.FanOut(runner.Step(last{}, runner.NeedsApproval())), nil),
+		"fan-out":  returns(runner.FanOut(runner.With(last{}, runner.NeedsApproval())), nil),
 		"deferred": tokened(runner.Deferred(1).Warning()),
 		"no token": returns(runner.Deferred(1), nil),
 		"then":     returns(runner.Then(last{}, runner.Pipeline("x")), nil),
@@ -158,7 +158,7 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 	is.Equal(string(run.Result), `"r"`)
 	is.Equal(run.Status, job.Warning)
 
-	run = runnertest.Call(t, returns(runner.FanOut(step{Name: "1"}, runner.Step(step{Name: "2"}, runner.Lane("slow"))).FailFast().
+	run = runnertest.Call(t, returns(runner.FanOut(step{Name: "1"}, runner.With(step{Name: "2"}, runner.Lane("slow"))).FailFast().
 		Join(runner.Chain(last{}, runner.Raw{Name: "mail"}), runner.Priority(3)), nil), step{})
 	run.RequireState(job.Waiting)
 	is.Equal(len(run.Children), 2)

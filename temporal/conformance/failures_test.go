@@ -96,7 +96,7 @@ var failures = []testCase{
 	}},
 	{name: "the failure of a branch is followed", run: func(w *world) {
 		w.handle("parent", returns(func() *runner.Outcome {
-			return runner.FanOut(runner.Step(of("fails"), runner.OnFailure(of("after"))), of("ok"))
+			return runner.FanOut(runner.With(of("fails"), runner.OnFailure(of("after"))), of("ok"))
 		}))
 		w.handle("ok", nothing)
 		w.handle("fails", fails(errors.New("no")))

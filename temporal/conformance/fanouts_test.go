@@ -129,7 +129,7 @@ var fanOuts = []testCase{
 	}},
 	{name: "the first failure cancels the other branches of a fail-fast fan-out", run: func(w *world) {
 		w.handle("parent", returns(func() *runner.Outcome {
-			return runner.FanOut(of("hangs"), of("hangs"), of("fails"), runner.Step(of("hangs"), runner.Subject("s"))).FailFast()
+			return runner.FanOut(of("hangs"), of("hangs"), of("fails"), runner.With(of("hangs"), runner.Subject("s"))).FailFast()
 		}))
 		w.handle("hangs", func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() })
 		w.handle("fails", fails(errors.New("no")))
@@ -153,7 +153,7 @@ var fanOuts = []testCase{
 	{name: "children run in other lanes and with other priorities", run: func(w *world) {
 		pgtest.Exec(w, w.pool, `insert into trapeze.lanes (name) values ('pods')`)
 		w.handle("parent", returns(func() *runner.Outcome {
-			return runner.FanOut(runner.Step(of("child", "1"), runner.Lane("pods")), runner.Step(of("child", "2"), runner.Priority(50))).Join(of("join"))
+			return runner.FanOut(runner.With(of("child", "1"), runner.Lane("pods")), runner.With(of("child", "2"), runner.Priority(50))).Join(of("join"))
 		}))
 		w.handle("child", func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if string(j.Args.JSON) == "1" == (j.Lane() == "pods") && string(j.Args.JSON) == "2" == (j.Priority() == 50) {

@@ -48,7 +48,7 @@ var pipelines = []testCase{
 		w.handle("a", nothing)
 		w.handle("b", nothing)
 		w.start()
-		w.over(w.enqueue(runner.Chain(of("a"), runner.Step(of("b"), runner.Subject("other"), runner.Priority(99))), runner.Subject("s")))
+		w.over(w.enqueue(runner.Chain(of("a"), runner.With(of("b"), runner.Subject("other"), runner.Priority(99))), runner.Subject("s")))
 		b := w.only("b")
 		w.Equal(b.Subject, "other")
 		w.Equal(b.Priority, 99)
@@ -128,7 +128,7 @@ var pipelines = []testCase{
 			return nil, nil
 		})
 		w.start()
-		there, back := runner.Step(of("a"), runner.Lane("pods")), runner.Step(of("a"), runner.Lane(job.DefaultLane))
+		there, back := runner.With(of("a"), runner.Lane("pods")), runner.With(of("a"), runner.Lane(job.DefaultLane))
 		w.Equal(w.over(w.enqueue(runner.Chain(of("a"), there, back, there))), job.PipelineSucceeded)
 		w.Equal(seen.String(), "default pods default pods")
 	}},

@@ -62,7 +62,7 @@ func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, r
 	g.start(ctx)
 	list := make([]job.Args, n)
 	for i := range list {
-		list[i] = runner.Step(remoteNoop{}, runner.AllowUnregistered())
+		list[i] = runner.With(remoteNoop{}, runner.AllowUnregistered())
 	}
 	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
 		return 0, 0, 0, err

@@ -258,7 +258,7 @@ func (s chainStep) step() job.Args {
 	if s.Priority != nil {
 		options = append(options, runner.Priority(*s.Priority))
 	}
-	return runner.Step(runner.Raw{Name: s.Kind, JSON: s.Args}, options...)
+	return runner.With(runner.Raw{Name: s.Kind, JSON: s.Args}, options...)
 }
 
 // fanOut starts N identical children and, if given, a join. Policy is continue (the default) or fail_fast.

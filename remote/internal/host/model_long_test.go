@@ -185,7 +185,7 @@ func (c *chaos) outcome(t *task) host.Report {
 		}
 	case 6:
 		if t.a.Step < 3 {
-			report.Outcome = encoded(runner.FanOut(podtest.RawArgs("far"), podtest.RawArgs("near"), runner.Step(podtest.RawArgs("far"), runner.Subject("x"))).Join(podtest.RawArgs("near")))
+			report.Outcome = encoded(runner.FanOut(podtest.RawArgs("far"), podtest.RawArgs("near"), runner.With(podtest.RawArgs("far"), runner.Subject("x"))).Join(podtest.RawArgs("near")))
 		}
 	case 7:
 		if !c.gone.Load() {

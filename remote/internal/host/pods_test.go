@@ -38,7 +38,7 @@ func TestRemoteMaxAttemptsAndBackoff(t *testing.T) {
 		onWorker engine.RemoteKind
 	}{
 		{runner.Retry(1, hours), engine.RemoteKind{Name: "far", MaxAttempts: 3}},
-		{runner.Retry(3, runner.Backoff{}), engine.RemoteKind{Name: "far", Backoff: &hours}},
+		{runner.Retry(3), engine.RemoteKind{Name: "far", Backoff: &hours}},
 	} {
 		pool := pgtest.Pool(t)
 		r := podtest.Start(t, pool, runner.Options{Kinds: []string{"local"}}, map[string]does{"local": podtest.Succeed, "far": podtest.Succeed}, c.onPod)
