@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/server"
@@ -36,8 +37,11 @@ func TestKeyOfRemoteJob(t *testing.T) {
 		})
 		runner.HandleRaw(r, "note", note)
 		refused := func(option runner.HandleOption, why string) {
-			defer func() { is.True(strings.Contains(recover().(string), why)) }()
-			runner.HandleRaw(r, "limited", note, option)
+			wrong, err := runner.NewRemote(runner.RemoteOptions{})
+			is.NoErr(err)
+			defer wrong.Close()
+			runner.HandleRaw(wrong, "limited", note, option)
+			is.True(strings.Contains(inside.Of(wrong).Check().Error(), why))
 		}
 		refused(runner.ConcurrencyPerKey(1), "ConcurrencyPerKey, which a remote worker cannot declare")
 		refused(runner.StartWithin(time.Minute), "StartWithin, which a remote worker cannot declare")

@@ -276,8 +276,12 @@ func TestDatabaseFeaturesInRemoteHandler(t *testing.T) {
 			return nil, j.Write(ctx, 1, &pgx.Batch{})
 		}, runner.Retry(3))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") }, runner.NoRetry())
-		defer func() { is.True(recover() != nil) }() // registering a kind that declares that it needs the database panics
-		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.RequiresDatabase())
+		wrong, err := runner.NewRemote(runner.RemoteOptions{})
+		is.NoErr(err)
+		defer wrong.Close()
+		runner.HandleRaw(wrong, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.RequiresDatabase())
+		_, err = worker.New(wrong, worker.Options{Server: "localhost:1"})
+		is.True(errors.Is(err, job.ErrInvalid)) // a worker cannot run a kind that declares that it needs the database
 	})
 	for _, kind := range []string{"in_tx", "tx", "write"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)

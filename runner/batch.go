@@ -62,7 +62,8 @@ func BatchWait(d time.Duration) HandleOption {
 // HandleBatch panics for the same reasons as [Handle].
 func HandleBatch[A job.Args](r *Runner, handler BatchFunc[A], options ...HandleOption) {
 	if handler == nil {
-		panic(fmt.Sprintf("runner: the handler of kind %q is nil", (*new(A)).Kind()))
+		r.mistake("the handler of kind %q is nil", (*new(A)).Kind())
+		return
 	}
 	b := &batches[A]{call: handler, open: map[string]*batch[A]{}, log: r.pod.Log}
 	Handle(r, b.handle, slices.Concat(options, []HandleOption{handleOption(func(k *registered) {

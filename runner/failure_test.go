@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -452,17 +453,13 @@ func TestInvalidFailureJobs(t *testing.T) {
 	scheduled := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	scheduled.DeclareSchedule("s", "@daily", rawArgs("k"), runner.OnFailure(rawArgs("k")))
 	is.True(errors.Is(scheduled.Run(t.Context()), job.ErrInvalidSchedule))
-	func() {
-		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "its own OnFailure kind")) }()
-		runner.HandleRaw(newRunner(t, pool, runner.Options{}, nil), "k", succeed, runner.OnFailure(rawArgs("k")))
-	}()
-	func() {
-		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), `kind "c" is its own OnFailure kind`)) }()
-		r := newRunner(t, pool, runner.Options{}, nil)
-		runner.HandleRaw(r, "a", succeed, runner.OnFailure(runner.Chain(rawArgs("x"), rawArgs("b"))))
-		runner.HandleRaw(r, "b", succeed, runner.OnFailure(rawArgs("c")))
-		runner.HandleRaw(r, "c", succeed, runner.OnFailure(rawArgs("a"))) // a cycle of three kinds
-	}()
+	circular := newRunner(t, pool, runner.Options{}, nil)
+	runner.HandleRaw(circular, "k", succeed, runner.OnFailure(rawArgs("k")))
+	runner.HandleRaw(circular, "a", succeed, runner.OnFailure(runner.Chain(rawArgs("x"), rawArgs("b"))))
+	runner.HandleRaw(circular, "b", succeed, runner.OnFailure(rawArgs("c")))
+	runner.HandleRaw(circular, "c", succeed, runner.OnFailure(rawArgs("a"))) // a cycle of three kinds
+	says := circular.Run(t.Context()).Error()
+	is.True(strings.Contains(says, `kind "k": it is its own OnFailure kind`) && strings.Contains(says, `kind "c": it is its own OnFailure kind`))
 	for _, kind := range []string{"later", "odd", "fan"} {
 		is.Equal(waitEnded(t, r, enqueue(t, r, rawArgs(kind))).State, job.Failed)
 	}
@@ -472,8 +469,8 @@ func TestInvalidFailureJobs(t *testing.T) {
 	far, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer far.Close()
-	defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "remote worker")) }()
 	runner.HandleRaw(far, "k", succeed, runner.OnFailure(rawArgs("after")))
+	is.True(strings.Contains(inside.Of(far).Check().Error(), "remote worker"))
 }
 
 func TestFailureReadByOrdinaryJob(t *testing.T) {

@@ -110,37 +110,39 @@ func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 	}
 }
 
+// Run reports all wrong registrations at once, and registers none of them.
 func TestInvalidHandlerRegistration(t *testing.T) {
 	t.Parallel()
+	is := is.New(t)
 	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
-	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
-	for says, option := range map[string]runner.HandleOption{
-		"Retry(-1), want at least one attempt":   runner.Retry(-1),
-		"Retry(0), want at least one attempt":    runner.Retry(0),
-		"Retry with a back-off of -1s":           runner.Retry(2, job.Backoff{Base: -time.Second}),
-		"Timeout(-1s), want 0 or more":           runner.Timeout(-time.Second),
-		"InactivityTimeout(-1s), want 0 or more": runner.InactivityTimeout(-time.Second),
-		"MaxCrashes(0), want at least 1":         runner.MaxCrashes(0),
-		`the handler of kind "misused" is nil`:   nil,
+	var says []string
+	for why, option := range map[string]runner.HandleOption{
+		"Retry(-1), want at least one attempt":                                      runner.Retry(-1),
+		"Retry(0), want at least one attempt":                                       runner.Retry(0),
+		"Retry with a back-off of -1s":                                              runner.Retry(2, job.Backoff{Base: -time.Second}),
+		"Retry with 2 back-offs, want one":                                          runner.Retry(2, job.Backoff{}, job.Backoff{}),
+		"Timeout(-1s), want 0 or more":                                              runner.Timeout(-time.Second),
+		"InactivityTimeout(-1s), want 0 or more":                                    runner.InactivityTimeout(-time.Second),
+		"MaxCrashes(0), want at least 1":                                            runner.MaxCrashes(0),
+		"secret password: want a JSON pointer, such as /password or /users/*/token": runner.Secrets("password"),
+		"option 1 is nil":                                                           nil,
 	} {
-		t.Run(says, func(t *testing.T) {
-			is := is.New(t)
-			defer func() { is.True(strings.Contains(fmt.Sprint(recover()), says)) }()
-			if option == nil {
-				runner.HandleRaw(r, "misused", nil)
-			}
-			runner.HandleRaw(r, "misused", handler, option)
-		})
+		kind := fmt.Sprint("kind-", len(says))
+		runner.HandleRaw(r, kind, succeed, option)
+		says = append(says, fmt.Sprintf("invalid request: kind %q: %s", kind, why))
 	}
-	for says, register := range map[string]func(){
-		`the handler of kind "misused" is nil`: func() { runner.Handle[misused](r, nil) },
-		`kind "misused": option 1 is nil`:      func() { runner.HandleRaw(r, "misused", handler, nil) },
-	} {
-		t.Run(says, func(t *testing.T) {
-			defer func() { is.New(t).True(strings.Contains(fmt.Sprint(recover()), says)) }()
-			register()
-		})
+	runner.HandleRaw(r, "raw", nil)
+	runner.Handle[misused](r, nil)
+	runner.HandleFunc[misused](r, nil)
+	runner.HandleRaw(r, "twice", succeed)
+	runner.HandleRaw(r, "twice", succeed)
+	says = append(says, `the handler of kind "raw" is nil`, `the handler of kind "misused" is nil`, `kind "twice": it is registered twice`)
+	err := r.Run(t.Context())
+	is.True(errors.Is(err, job.ErrInvalid))
+	for _, text := range says {
+		is.True(strings.Contains(err.Error(), text)) // text
 	}
+	is.Equal(r.Kinds(), []string{"twice"})
 }
 
 type misused struct{}

@@ -20,10 +20,9 @@ func TestKindAndNameAlphabet(t *testing.T) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{PodName: evil})
 	is.NoErr(err)
 	defer r.Close()
-	func() {
-		defer func() { is.True(recover() != nil) }() // registering the kind panics
-		runner.HandleRaw(r, evil, succeed)
-	}()
+	wrong := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
+	runner.HandleRaw(wrong, evil, succeed)
+	is.True(errors.Is(wrong.Run(t.Context()), job.ErrInvalid))
 	runner.HandleRaw(r, "k", succeed)
 	_, err = r.Enqueue(t.Context(), rawArgs(evil), runner.AllowUnregistered())
 	is.True(errors.Is(err, job.ErrInvalid))

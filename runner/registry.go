@@ -114,12 +114,10 @@ func InactivityTimeout(d time.Duration) HandleOption {
 // tagged `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner
 // cannot know which are secret. Secrets() without pointers declares that no argument is secret.
 func Secrets(pointers ...string) HandleOption {
-	for _, pointer := range pointers {
-		if !strings.HasPrefix(pointer, "/") {
-			panic("runner: secret " + pointer + ": want a JSON pointer, such as /password or /users/*/token")
-		}
-	}
 	return handleOption(func(k *registered) {
+		for _, pointer := range pointers {
+			k.complain(strings.HasPrefix(pointer, "/"), "secret %s: want a JSON pointer, such as /password or /users/*/token", pointer)
+		}
 		k.secrets, k.secretsKnown = append(k.secrets, pointers...), true
 	})
 }
@@ -143,13 +141,15 @@ func (k *registered) complain(ok bool, format string, args ...any) {
 	}
 }
 
-// Handle registers a kind's handler. Call it once per kind, before [Runner.Run]. It panics if the kind is already registered, the handler
-// is nil, an option is invalid, or [job.ValidateKind] rejects the name.
+// Handle registers a kind's handler. Call it once per kind, before [Runner.Run]. If the kind is already registered, the handler is nil, an
+// option is invalid or [job.ValidateKind] rejects the name, the kind is not registered, and Run returns all such mistakes as one
+// [job.ErrInvalid]. Handle panics only after Run has been called.
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
 	if handler == nil {
-		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
+		r.mistake("the handler of kind %q is nil", name)
+		return
 	}
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
 		options = slices.Concat(options, []HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = text.ShapeOf(reflect.TypeFor[A]()) })})
@@ -177,7 +177,8 @@ func HandleFunc[A job.Args](r *Runner, handler func(ctx context.Context, j *Job[
 // like [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
 	if handler == nil {
-		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
+		r.mistake("the handler of kind %q is nil", name)
+		return
 	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		return handler(ctx, rawJob(ctx, name, j))
@@ -192,41 +193,48 @@ func rawJob(ctx context.Context, name string, j *work.Job) *Job[Raw] {
 func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *work.Job) (*Outcome, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.started:
+	if r.started {
 		panic(fmt.Sprintf("runner: kind %q is registered after Run", name))
-	case job.ValidateKind(name) != nil:
-		panic("runner: " + job.ValidateKind(name).Error())
-	case r.pod.Kinds[name] != nil:
-		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
 	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(through(r.opts.Middleware, name, run)), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name).Observe, Ends: r.pod.Ends.Of(name)}}
 	for i, o := range options {
-		if o == nil {
-			panic(fmt.Sprintf("runner: kind %q: option %d is nil", name, i+1))
+		if k.complain(o != nil, "option %d is nil", i+1); o != nil {
+			o.handle(k)
 		}
-		o.handle(k)
 	}
 	k.complain(k.batched || k.batchSize == 0 && k.batchWait == nil, "BatchSize and BatchWait require HandleBatch")
-	if len(k.wrong) > 0 {
-		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
+	k.complain(!r.followsItself(name, k.OnFailure, map[string]bool{}), "it is its own OnFailure kind: its failures would never end")
+	if r.remote != nil {
+		const elsewhere = "%s, which a remote worker cannot declare: set it on the kind in a pod"
+		k.complain(len(k.OnFailure) == 0, elsewhere, "OnFailure")
+		k.complain(k.PerKey == 0, elsewhere, "ConcurrencyPerKey")
+		k.complain(k.StartWithin == 0, elsewhere, "StartWithin")
+		k.complain(!k.RequiresDatabase, "it writes into the database, which a remote worker does not have")
 	}
-	if r.followsItself(name, k.OnFailure, map[string]bool{}) {
-		panic(fmt.Sprintf("runner: kind %q is its own OnFailure kind: its failures would never end", name))
+	k.complain(r.pod.Kinds[name] == nil, "it is registered twice")
+	if err := job.ValidateKind(name); err != nil {
+		r.mistakes = append(r.mistakes, err)
 	}
-	if len(k.OnFailure) > 0 && r.remote != nil {
-		panic(fmt.Sprintf("runner: kind %q has OnFailure, which a remote worker cannot declare: set it on the jobs, or on the kind in a pod", name))
+	for _, why := range k.wrong {
+		r.mistakes = append(r.mistakes, fmt.Errorf("%w: kind %q: %s", job.ErrInvalid, name, why))
 	}
-	if k.PerKey > 0 && r.remote != nil {
-		panic(fmt.Sprintf("runner: kind %q has ConcurrencyPerKey, which a remote worker cannot declare: set it on the kind in a pod", name))
+	if r.pod.Kinds[name] == nil && len(k.wrong) == 0 && job.ValidateKind(name) == nil {
+		r.pod.Kinds[name], r.registered[name] = k.Handler, k
 	}
-	if k.StartWithin > 0 && r.remote != nil {
-		panic(fmt.Sprintf("runner: kind %q has StartWithin, which a remote worker cannot declare: set it on the kind in a pod", name))
-	}
-	if k.RequiresDatabase && r.remote != nil {
-		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
-	}
-	r.pod.Kinds[name], r.registered[name] = k.Handler, k
+}
+
+// mistake records a mistake in the registrations and declarations, for Run to return.
+func (r *Runner) mistake(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mistakes = append(r.mistakes, fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...))
+}
+
+// checkRegistered returns all mistakes in the registrations and declarations as one error.
+func (r *Runner) checkRegistered() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.mistakes...)
 }
 
 // followsItself reports whether a failure of this kind can lead to another job of the same kind. It searches the on-failure steps, the

@@ -23,6 +23,7 @@ type Runner struct {
 	mu       sync.Mutex
 	started  bool
 	declared []declaration // the declared schedules
+	mistakes []error       // in the registrations and declarations
 	remote   *pgxpool.Pool // a pool that refuses to connect, see NewRemote; nil if the runner has a database
 
 	registered map[string]*registered // by kind
@@ -52,7 +53,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 // Run runs jobs until ctx is done, then drains: it stops claiming, gives handlers Options.ShutdownGrace to finish, then cancels their
 // contexts and hands the remaining jobs back so that other pods can run them. It returns nil after a drain, once every goroutine it started
 // has ended, except those of handlers that ignore the cancellation of their context. It also returns nil if ctx is done before the runner
-// has started, for example while it is waiting for the database; the log states the reason. Call Run only once.
+// has started, for example while it is waiting for the database; the log states the reason. If handlers or schedules are declared wrongly, Run
+// returns all mistakes as one error. Call Run only once.
 func (r *Runner) Run(ctx context.Context) error {
 	kinds, schedules, err := r.begin()
 	if err != nil {
@@ -71,10 +73,9 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	if r.remote != nil {
 		return nil, nil, fmt.Errorf("run: %w: use package remote/worker", ErrNoDatabase)
 	}
-	if kinds, err = r.kindsToRun(); err != nil {
-		return nil, nil, err
-	}
-	if schedules, err = r.checkDeclared(); err != nil {
+	kinds, err = r.kindsToRun()
+	schedules, wrong := r.checkDeclared()
+	if err := errors.Join(errors.Join(r.mistakes...), err, wrong); err != nil {
 		return nil, nil, err
 	}
 	r.started = true
@@ -151,6 +152,6 @@ func (r *Runner) StopNow() { r.pod.HurryDrain() }
 func init() {
 	inside.Of = func(it inside.Runner) inside.Parts {
 		r := it.(*Runner)
-		return inside.Parts{Pod: r.pod, Store: r.pod.Commands, Slow: r.pod.Slow, Feed: r.pod.Feed, Handles: r.handles, Secrets: r.secrets, Declare: r.declareNow}
+		return inside.Parts{Pod: r.pod, Store: r.pod.Commands, Slow: r.pod.Slow, Feed: r.pod.Feed, Handles: r.handles, Secrets: r.secrets, Declare: r.declareNow, Check: r.checkRegistered}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pod"
@@ -70,17 +71,17 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 // program no longer declares remains until it is deleted. If the time of an @at has already passed when it is first declared, it never
 // fires, and a warning is logged.
 //
-// DeclareSchedule panics if a name is declared twice. Run returns any other mistake as [job.ErrInvalidSchedule] or [job.ErrUnknownKind].
+// Run returns all mistakes as one error, with [job.ErrInvalidSchedule] or [job.ErrUnknownKind]. DeclareSchedule panics only after Run has been
+// called.
 func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options ...ScheduleOption) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.started {
 		panic(fmt.Sprintf("runner: schedule %q is declared after Run", name))
 	}
-	for _, d := range r.declared {
-		if d.Name == name {
-			panic(fmt.Sprintf("runner: schedule %q is declared twice", name))
-		}
+	if slices.ContainsFunc(r.declared, func(d declaration) bool { return d.Name == name }) {
+		r.mistakes = append(r.mistakes, fmt.Errorf("%w: schedule %q is declared twice", job.ErrInvalidSchedule, name))
+		return
 	}
 	d := declaration{Schedule: pod.Schedule{Name: name, Set: job.DefaultSchedule()}, args: args}
 	d.Set.Expression = expression

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -133,10 +134,12 @@ func TestInvalidScheduleDeclarations(t *testing.T) {
 	}
 	is := is.New(t)
 	is.Equal(queryOne[int](t, pool, `select count(*) from trapeze.schedules`), 0)
-	defer func() { is.True(recover() != nil) }() // declaring the same name twice is a programming error
 	r := newRunner(t, pool, runner.Options{}, map[string]handler{"k": succeed})
 	r.DeclareSchedule("s", "@daily", rawArgs("k"))
 	r.DeclareSchedule("s", "@hourly", rawArgs("k"))
+	r.DeclareSchedule("t", "never", rawArgs("k"))
+	err := r.Run(t.Context()) // all mistakes at once
+	is.True(strings.Contains(err.Error(), `schedule "s" is declared twice`) && strings.Contains(err.Error(), `schedule "t"`))
 }
 
 func TestScheduleChangesInAuditLog(t *testing.T) {

@@ -201,12 +201,9 @@ func TestInvalidStartWithin(t *testing.T) {
 	is := is.New(t)
 	r := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
 	for _, d := range []time.Duration{0, -time.Second, time.Microsecond} {
-		func() {
-			defer func() {
-				is.Equal(recover(), fmt.Sprintf(`runner: kind "k": StartWithin(%s), want at least 1ms`, d))
-			}()
-			runner.HandleRaw(r, "k", succeed, runner.StartWithin(d))
-		}()
+		wrong := newRunner(t, pgtest.Unconnected(t), runner.Options{}, nil)
+		runner.HandleRaw(wrong, "k", succeed, runner.StartWithin(d))
+		is.Equal(wrong.Run(t.Context()).Error(), fmt.Sprintf(`invalid request: kind "k": StartWithin(%s), want at least 1ms`, d))
 	}
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, job.MaxLaneAge + time.Second} {
 		_, err := r.Admin("ann").SetLane(t.Context(), "default", job.LaneChange{StartWithin: job.To(job.Seconds(d))})

@@ -24,6 +24,8 @@ type Parts struct {
 	// Secrets returns JSON pointers to a kind's secret arguments (see runner.Secrets), and the declared members of the arguments of a kind
 	// with secrets. The known result is false if the kind has no handler here, or if its argument type does not mark secrets.
 	Secrets func(kind string) (pointers []string, declared *text.Shape, known bool)
+	// Check returns all mistakes in the registered handlers and declared schedules as one error, as Run does.
+	Check func() error
 	// Declare writes the program's declared schedules to the database, as Run does at startup.
 	Declare func(ctx context.Context) error
 }

@@ -110,6 +110,9 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 		}
 		w.servers.all = append(w.servers.all, server{address, client})
 	}
+	if err := inside.Of(r).Check(); err != nil {
+		return nil, fmt.Errorf("remote worker: %w", err)
+	}
 	if w.kinds = engine.RemoteKinds(w.engine); len(w.kinds) == 0 {
 		return nil, errors.New("remote worker: no registered handlers")
 	}
