@@ -121,7 +121,7 @@ func TestRetryOfShownFailureGroup(t *testing.T) {
 		is.NoErr(err)
 	}
 	moved(`- (select max(finished_at) - min(finished_at) from trapeze.done) + interval '1 microsecond'`)
-	is.Equal(retry("retry", filter, false).body["code"], "failures_changed") // a retry includes only jobs that the page showed
+	is.Equal(retry("retry", filter, false).body["code"], "conflict") // a retry includes only jobs that the page showed
 	moved(`+ interval '1 hour'`)
 	is.Equal(retry("retry", filter, true).body["matched"], 3.0)
 	did := retry("retry", filter, false)
@@ -135,7 +135,7 @@ func TestRetryOfShownFailureGroup(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs/"+later, "").body["epoch"], 1.0) // not retried, because it failed after the group was read
 
 	again := retry("retry", filter, false)
-	is.Equal([]any{again.status, again.body["code"]}, []any{http.StatusConflict, "failures_changed"})
+	is.Equal([]any{again.status, again.body["code"]}, []any{http.StatusConflict, "conflict"})
 	is.Equal(h.send("GET", "/jobs/"+ids[0], "").body["epoch"], 2.0) // the jobs have failed again, so they form a different set
 	is.Equal(retry("retry", `{"failures":"x"}`, false).status, http.StatusBadRequest)
 	is.Equal(retry("retry", fmt.Sprintf(`{"failures":%q,"kind":"bad"}`, set), false).status, http.StatusBadRequest)
@@ -176,14 +176,14 @@ func TestFailureGroupsOfOtherSubmitters(t *testing.T) {
 	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "vic").status, http.StatusForbidden)
 
 	// A submitter can retry a group only if it contains no other submitter's jobs.
-	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "sub").body["code"], "failures_changed")
+	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "sub").body["code"], "conflict")
 	is.Equal(h.send("POST", "/failures/retry", `{"filter":{"kind":"bad"}}`, "X-Who", "sub").status, http.StatusBadRequest)
 	mine := fmt.Sprintf(`{"filter":{"failures":%q}}`, groups(h.send("GET", "/failures", "", "X-Who", "sub"))[0]["set"])
 	did := h.send("POST", "/failures/retry", mine, "X-Who", "sub")
 	is.Equal([]any{did.status, did.body["matched"], did.body["done"]}, []any{http.StatusOK, 1.0, 1.0})
 	pgtest.Wait(t, "the job failed again", func() bool { return h.send("GET", "/jobs/"+own, "", "X-Who", "sub").body["epoch"] == 2.0 })
 	is.Equal(h.send("GET", "/jobs/"+others, "", "X-Who", "ana").body["epoch"], 1.0)
-	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "ana").body["code"], "failures_changed") // the group has changed for others too
+	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "ana").body["code"], "conflict") // the group has changed for others too
 }
 
 func TestFailureGroupWithPendingRetries(t *testing.T) {

@@ -129,10 +129,10 @@ func TestApprovalOfChangedArguments(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, ada...).body["state"], "awaiting_approval")
 	for _, command := range []string{"approve", "cancel"} {
 		refused := expecting(command, seen)
-		is.Equal([]any{refused.status, refused.body["code"], refused.body["message"]}, []any{http.StatusConflict, "job_changed", "the job changed since you opened it"})
+		is.Equal([]any{refused.status, refused.body["code"], refused.body["message"]}, []any{http.StatusConflict, "conflict", "changed since you read it"})
 		is.Equal(expecting(command, "two").status, http.StatusBadRequest)
 	}
-	is.True(errors.Is(api.ErrorOf("job_changed"), job.ErrChanged)) // commands recognize the code
+	is.True(errors.Is(api.ErrorOf("conflict"), job.ErrConflict)) // commands recognize the code
 	is.Equal(h.send("GET", "/jobs/"+id, "", ada...).body["state"], "awaiting_approval")
 	page := h.send("GET", "/ui/jobs/"+id, "", olga...).text
 	for _, command := range []string{"approve", "cancel"} {

@@ -37,7 +37,7 @@ var meanings = map[string]string{
 	"status":          "one status or several, separated by commas",
 	"branches":        "maximum number of children per fan-out, 0 to 1000, default 5",
 	"all":             "true: include pods that left or died",
-	"epoch":           "only if the job is in this epoch, which changes with every retry; otherwise 409 job_changed",
+	"epoch":           "only if the job is in this epoch, which changes with every retry; otherwise 409 conflict",
 	"wait":            "maximum time to wait until no job runs, 0 to 50s",
 	"move_to":         "lane that its jobs and kinds move to",
 	"before":          "only entries older than the entry with this id",

@@ -69,7 +69,7 @@ var knownErrors = []struct {
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
 	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
 	{job.ErrOwnSubmission, http.StatusForbidden, "own_submission"},
-	{job.ErrChanged, http.StatusConflict, "job_changed"},
+	{job.ErrConflict, http.StatusConflict, "conflict"},
 	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
 	{job.ErrNotRunning, http.StatusConflict, "not_running"},
 	{job.ErrNoAnswer, http.StatusGatewayTimeout, "no_answer"},
@@ -79,7 +79,6 @@ var knownErrors = []struct {
 	{job.ErrKeyHeld, http.StatusConflict, "unique_key_held"},
 	{job.ErrNotTerminal, http.StatusConflict, "not_terminal"},
 	{job.ErrPartOfPipeline, http.StatusConflict, "part_of_pipeline"},
-	{job.ErrFailuresChanged, http.StatusConflict, "failures_changed"},
 	{job.ErrWrongToken, http.StatusForbidden, "wrong_token"},
 	{job.ErrInvalidSetting, http.StatusUnprocessableEntity, "invalid_request"},
 	{job.ErrKindInTwoLanes, http.StatusConflict, "kind_in_two_lanes"},
@@ -88,7 +87,6 @@ var knownErrors = []struct {
 	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 	{job.ErrUnknownSchedule, http.StatusNotFound, "not_found"},
-	{job.ErrScheduleMoved, http.StatusConflict, "schedule_changed"},
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 

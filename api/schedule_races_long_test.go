@@ -36,7 +36,7 @@ func TestScheduleChangedDuringPermissionCheck(t *testing.T) {
 			h.send("PATCH", nightly, `{"kind":"echo"}`, "X-Who", "kim"), // applied or forbidden, but never with the other kind's arguments
 			h.send("PATCH", nightly, `{"args":{"by":"kim"}}`, "X-Who", "kim"),
 		} {
-			if a.status != http.StatusOK && a.status != http.StatusForbidden && a.body["code"] != "schedule_changed" {
+			if a.status != http.StatusOK && a.status != http.StatusForbidden && a.body["code"] != "conflict" {
 				t.Fatalf("round %d: %d %s", i, a.status, a.text)
 			}
 		}

@@ -25,9 +25,9 @@ func TestScheduleChangedSinceRead(t *testing.T) {
 	_, err = h.Admin("ben").SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting})
 	is.NoErr(err) // the schedule has not changed since it was read
 	_, err = h.Admin("ben").SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting})
-	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // the previous change has modified it
+	is.True(err != nil && strings.Contains(err.Error(), job.ErrConflict.Error())) // the previous change has modified it
 	_, err = h.Admin("ben").TriggerSchedule(t.Context(), "yearly", &seen.ScheduleSetting)
-	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error()))
+	is.True(err != nil && strings.Contains(err.Error(), job.ErrConflict.Error()))
 	fires, err := h.Admin("").ScheduleOccurrences(t.Context(), "yearly", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 0)

@@ -112,7 +112,7 @@ func setSchedule(adjust func(job.ScheduleChange) job.ScheduleChange) handler {
 			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or set "allow_unregistered": true if another program handles it`, job.ErrUnknownKind, *change.Kind)
 		}
 		var done job.ScheduleChanged
-		err = retryMoved(func() error {
+		err = retryConflict(func() error {
 			if change.From, err = maySchedule(c, change); err != nil {
 				return err
 			}
@@ -145,7 +145,7 @@ func triggerSchedule(c *call) (any, error) {
 		return nil, err
 	}
 	var fire job.Occurrence
-	err := retryMoved(func() error {
+	err := retryConflict(func() error {
 		as, err := mayTrigger(c)
 		if err != nil {
 			return err
@@ -190,10 +190,10 @@ func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	return &schedule.ScheduleSetting, mayRun(c, schedule.ScheduleSetting)
 }
 
-// retryMoved calls change up to four times, until the schedule no longer changes between the decision and the write.
-func retryMoved(change func() error) (err error) {
+// retryConflict calls change up to four times, until the schedule no longer changes between the decision and the write.
+func retryConflict(change func() error) (err error) {
 	for range 4 {
-		if err = change(); !errors.Is(err, job.ErrScheduleMoved) {
+		if err = change(); !errors.Is(err, job.ErrConflict) {
 			return err
 		}
 	}

@@ -57,7 +57,7 @@ func TestApproveCommandAfterArgumentsChange(t *testing.T) {
 	for _, command := range []string{"approve", "cancel"} {
 		refused := db.run(command, id, "--epoch", "1")
 		is.Equal(refused.code, 1)
-		is.True(strings.Contains(refused.err, "the job changed since you opened it"))
+		is.True(strings.Contains(refused.err, "changed since you read it"))
 	}
 	is.Equal(db.run("cancel", "--epoch", "1", "--kind", "some.kind").code, 2) // an epoch refers to a single job
 	db.ok("approve", id, "--epoch", "2")

@@ -23,8 +23,8 @@ var (
 	// ErrOwnSubmission means that the actor submitted the job, or sent it back to approval with a retry, and Options.FourEyes or the
 	// four_eyes of a lane requires another person to approve it.
 	ErrOwnSubmission = errors.New("another person must approve the job")
-	// ErrChanged means that the job is not in the epoch that the command names: it was retried, possibly with other arguments.
-	ErrChanged = errors.New("the job changed since you opened it")
+	// ErrConflict means that the job, the group of failures or the schedule changed after the caller read it. Nothing was written.
+	ErrConflict = errors.New("changed since you read it")
 	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether a
 	// job was submitted, submit it again with the same idempotency key.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")
@@ -59,8 +59,6 @@ var (
 	// ErrPartOfPipeline means that a job cannot be deleted on its own because it is a later step of a pipeline. Deleting the first job
 	// deletes the whole pipeline.
 	ErrPartOfPipeline = errors.New("the job is part of a pipeline")
-	// ErrFailuresChanged means that the jobs of a group of failures are not those that the caller read. Nothing was retried.
-	ErrFailuresChanged = errors.New("the group of failures has changed")
 	// ErrWrongToken means that the token for completing a part does not belong to the job.
 	ErrWrongToken = errors.New("wrong token for this job")
 	// ErrInvalid means that an option is out of range.

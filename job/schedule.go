@@ -16,8 +16,6 @@ var (
 	ErrUnknownSchedule = errors.New("unknown schedule")
 	// ErrInvalidSchedule means that a schedule's expression, time zone or another setting is invalid.
 	ErrInvalidSchedule = errors.New("invalid schedule")
-	// ErrScheduleMoved means that the schedule was changed after the caller read it.
-	ErrScheduleMoved = errors.New("the schedule was changed concurrently")
 )
 
 // Missed is the policy for missed occurrences: those that no pod processed within [MissedAfter] of their due time.
@@ -146,7 +144,7 @@ type ScheduleChange struct {
 	// DryRun reports the result of the change and the next occurrences without applying the change.
 	DryRun bool `json:"-"`
 	// From holds the settings on which the change is based. If the schedule's current settings differ from From, the change fails with
-	// [ErrScheduleMoved]. Nil disables the check.
+	// [ErrConflict]. Nil disables the check.
 	From *ScheduleSetting `json:"-"`
 }
 

@@ -63,7 +63,7 @@ var (
 
 	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
 	ErrOwnSubmission       = job.ErrOwnSubmission
-	ErrChanged             = job.ErrChanged
+	ErrConflict            = job.ErrConflict
 	ErrNotQueued           = job.ErrNotQueued
 	ErrNotRunning          = job.ErrNotRunning
 	ErrNoAnswer            = job.ErrNoAnswer
@@ -73,7 +73,6 @@ var (
 	ErrKeyHeld             = job.ErrKeyHeld
 	ErrNotTerminal         = job.ErrNotTerminal
 	ErrPartOfPipeline      = job.ErrPartOfPipeline
-	ErrFailuresChanged     = job.ErrFailuresChanged
 
 	ErrUnknownKind = job.ErrUnknownKind
 	ErrUnknownLane = job.ErrUnknownLane
@@ -91,7 +90,6 @@ var (
 
 	ErrUnknownSchedule = job.ErrUnknownSchedule
 	ErrInvalidSchedule = job.ErrInvalidSchedule
-	ErrScheduleMoved   = job.ErrScheduleMoved
 )
 
 // Cancellation causes for a handler's context; see [context.Cause].

@@ -141,7 +141,7 @@ func (c *Submitter) First(s job.ScheduleSetting, anchor time.Time) (time.Time, e
 }
 
 // Trigger submits a schedule's job now, in addition to the regular occurrences. It returns [job.ErrUnknownSchedule] if the schedule does
-// not exist, [job.ErrScheduleMoved] if as is not nil and the schedule no longer has these settings, and [job.ErrInvalid] if the job is
+// not exist, [job.ErrConflict] if as is not nil and the schedule no longer has these settings, and [job.ErrInvalid] if the job is
 // rejected.
 func (c *Submitter) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Occurrence, error) {
 	s := c.o.Store

@@ -27,7 +27,7 @@ scene("failures are grouped by error, and one button retries exactly the jobs of
   for (const id of ids) await until(`job ${id} is tried again`, async () => (await pod.job(id)).epoch === 2);
   assert.equal((await pod.job(later)).epoch, 1, "it failed after the page was read");
   await row.getByRole("button", { name: "Retry" }).click();
-  await page.locator("#wrong", { hasText: "the group of failures has changed" }).waitFor();
+  await page.locator("#wrong", { hasText: "changed since you read it" }).waitFor();
 
   await page.unroute("**/ui/failures*");
   await page.goto("/ui/failures?kind=demo.fail");

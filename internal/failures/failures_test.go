@@ -112,7 +112,7 @@ func TestFailureSetMembers(t *testing.T) {
 	for what, changed := range map[string][]Job{"another job": more, "a job is missing": jobs[1:], "a job failed again": again, "none": nil} {
 		t.Run(what, func(t *testing.T) {
 			_, err := s.IDs(changed)
-			is.New(t).True(errors.Is(err, job.ErrFailuresChanged))
+			is.New(t).True(errors.Is(err, job.ErrConflict))
 		})
 	}
 	for _, wrong := range []string{"", "a.1.2", "a.b.c.d", "a.1.2.c.d", "a.01.2.c", "a.2.1.c", "a.-1.2.c", "a.1.9223372036854775807.c"} {

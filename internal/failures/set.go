@@ -45,11 +45,11 @@ func ParseSet(text string) (s Set, err error) {
 }
 
 // IDs returns the set's job ids in ascending order. The jobs argument must hold all jobs that failed from First to Last. If the group's
-// jobs no longer match the set, IDs returns [job.ErrFailuresChanged].
+// jobs no longer match the set, IDs returns [job.ErrConflict].
 func (s Set) IDs(jobs []Job) ([]int64, error) {
 	found := List{jobs: jobs, ids: map[pair]string{}}.members(s.Group)
 	if len(found) == 0 || digest(found) != s.digest {
-		return nil, fmt.Errorf("%w: read the group again", job.ErrFailuresChanged)
+		return nil, fmt.Errorf("%w: the group of failures", job.ErrConflict)
 	}
 	ids := make([]int64, len(found))
 	for i, failed := range found {

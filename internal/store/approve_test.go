@@ -85,12 +85,12 @@ func TestApprovalOfStaleEpoch(t *testing.T) {
 		w.waiting(2)
 		release(true)
 		w.is.True(second(approves()) != nil)
-		w.is.True(errors.Is(second(rejects()), job.ErrChanged))
+		w.is.True(errors.Is(second(rejects()), job.ErrConflict))
 		w.is.Equal(w.at(id).State, job.AwaitingApproval)
-		w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, only, "bob"), job.ErrChanged))
+		w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, only, "bob"), job.ErrConflict))
 	}
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{Epoch: 2}, "bob"))
-	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // the cancel is still rejected after the approval
+	w.is.True(errors.Is(cancel(1), job.ErrConflict)) // the cancel is still rejected after the approval
 	w.is.NoErr(cancel(2))
 	w.is.True(errors.Is(cancel(1), job.ErrAlreadyTerminal))
 }

@@ -272,7 +272,7 @@ func TestReplaceSentBack(t *testing.T) {
 	w.is.Equal(what, "replaced")
 	w.is.Equal(w.admitted([]store.Line{{Kind: "k", Subject: "s"}}), 1) // the job has left its subject to the next one
 	w.is.Equal(w.claimOne(podID).ID, next)
-	w.is.True(errors.Is(approve(id, admin.Approval{Epoch: 1}), job.ErrChanged)) // the approver has not seen the new args
+	w.is.True(errors.Is(approve(id, admin.Approval{Epoch: 1}), job.ErrConflict)) // the approver has not seen the new args
 	w.is.NoErr(approve(id, admin.Approval{Epoch: 2}))
 }
 

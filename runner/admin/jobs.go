@@ -14,7 +14,7 @@ import (
 // Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.ForceCancel]. See [InEpoch].
 type Condition struct{ epoch int }
 
-// InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch (see [job.JobRow]). Arguments change only when a job is
+// InEpoch makes a command return [job.ErrConflict] unless the job is in the given epoch (see [job.JobRow]). Arguments change only when a job is
 // retried, and every retry begins a new epoch. The command therefore applies only to the arguments that the actor has seen.
 func InEpoch(epoch int) Condition { return Condition{epoch} }
 
@@ -34,7 +34,7 @@ type CancelResult struct {
 // Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel cancels the handler's context, even
 // on another pod, and the job ends as cancelled regardless of the handler's result.
 //
-// It returns [job.ErrNotFound] if the job does not exist, [job.ErrAlreadyTerminal] if it has already ended, [job.ErrChanged] if it does not
+// It returns [job.ErrNotFound] if the job does not exist, [job.ErrAlreadyTerminal] if it has already ended, [job.ErrConflict] if it does not
 // meet a condition, and [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns
 // the outcome.
 func (a Admin) Cancel(ctx context.Context, id int64, only ...Condition) (CancelResult, error) {
@@ -66,7 +66,7 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool) (CancelR
 //
 // It returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotAwaitingApproval] if it is not awaiting approval or has already
 // been approved. It returns [job.ErrOwnSubmission] if Options.FourEyes or the four_eyes of a lane applies to the job, and actor submitted
-// it or sent it back to approval with a retry. It returns [job.ErrChanged] if the job does not meet a condition, and
+// it or sent it back to approval with a retry. It returns [job.ErrConflict] if the job does not meet a condition, and
 // [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, only ...Condition) error {
 	conditions := statements.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}

@@ -23,7 +23,7 @@ const (
 // was deleted restores the declaration and applies the change. The kind need not be registered here: the schedule fires once a program that
 // handles the kind is running. A dry run reports the result and the next occurrences without making the change.
 //
-// It returns [job.ErrInvalidSchedule] if a setting is invalid, [job.ErrUnknownLane] if the lane does not exist, [job.ErrScheduleMoved] if
+// It returns [job.ErrInvalidSchedule] if a setting is invalid, [job.ErrUnknownLane] if the lane does not exist, [job.ErrConflict] if
 // the schedule no longer matches c.From, and [job.ErrUnknownSchedule] if c requires a schedule that does not exist.
 func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
@@ -109,7 +109,7 @@ func (a Admin) ResumeSchedule(ctx context.Context, name string) (bool, error) {
 }
 
 // TriggerSchedule submits the schedule's job now, in addition to its regular occurrences. It works even if the schedule is paused or the
-// previous job has not finished. The schedule's unique key applies. If as is not nil, TriggerSchedule returns [job.ErrScheduleMoved] unless
+// previous job has not finished. The schedule's unique key applies. If as is not nil, TriggerSchedule returns [job.ErrConflict] unless
 // the schedule's settings still equal as, so that callers trigger only the job that they have seen.
 //
 // It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],

@@ -46,7 +46,7 @@ type Approval struct {
 	Epoch  int  // the epoch that the job must be in, because only a retry can change the arguments; 0 means any
 }
 
-// Approve releases a job that is awaiting approval, on behalf of actor, if the conditions in only are met. It returns [job.ErrChanged] if
+// Approve releases a job that is awaiting approval, on behalf of actor, if the conditions in only are met. It returns [job.ErrConflict] if
 // the job is in a different epoch. It returns [job.ErrOwnSubmission] if a second person is required and actor submitted the job or sent it
 // back for approval by retrying it, [job.ErrNotFound] if the job does not exist, and [job.ErrNotAwaitingApproval] if it is not awaiting
 // approval.
@@ -63,7 +63,7 @@ func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor
 		case err != nil || len(held) == 0:
 			return err
 		case only.Epoch != 0 && held[0].Epoch != only.Epoch:
-			return job.ErrChanged
+			return job.ErrConflict
 		case held[0].Own && (only.Second || held[0].Second):
 			return job.ErrOwnSubmission
 		}

@@ -87,7 +87,7 @@ type Cancellation struct {
 //
 // If one of the handler's transactions has locked the job's row, the pod is asked to cancel the handler, through its heartbeat and through
 // notify. Cancel then retries until the transaction has ended. It returns [job.ErrNotFound] if the job does not exist,
-// [job.ErrAlreadyTerminal] if it has already ended, and [job.ErrChanged] if it is in a different epoch.
+// [job.ErrAlreadyTerminal] if it has already ended, and [job.ErrConflict] if it is in a different epoch.
 func Cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
@@ -156,7 +156,7 @@ const (
 	openEpochSQL = `select epoch from trapeze.live where id = $1 union all select epoch from trapeze.parked where id = $1`
 )
 
-// lockInEpoch locks an unfinished job. It returns [job.ErrChanged] if the job is not in the given epoch, and false if the job has finished
+// lockInEpoch locks an unfinished job. It returns [job.ErrConflict] if the job is not in the given epoch, and false if the job has finished
 // or is moving between tables. It compares the epochs before it waits for a lock: a cancellation that has to wait notifies
 // the job's handler, and must not notify the handler of another epoch.
 func lockInEpoch(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, epoch int) (locked bool, err error) {
@@ -170,7 +170,7 @@ func lockInEpoch(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, epoch
 		}
 		at, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(openEpochSQL), []any{id})
 		if err == nil && len(at) > 0 && at[0] != epoch {
-			err = job.ErrChanged
+			err = job.ErrConflict
 		}
 		if err != nil {
 			return false, err

@@ -89,7 +89,7 @@ func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (
 }
 
 // LockSchedule reads and locks a schedule, so that it neither changes nor fires until the transaction ends. It also returns the time on the
-// database's clock. It returns [job.ErrUnknownSchedule] if the schedule does not exist, and [job.ErrScheduleMoved] if as is not nil and
+// database's clock. It returns [job.ErrUnknownSchedule] if the schedule does not exist, and [job.ErrConflict] if as is not nil and
 // differs from the current setting.
 func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (schedule job.Schedule, now time.Time, err error) {
 	row, err := lockSchedule(ctx, s, tx, name)
@@ -97,7 +97,7 @@ func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, a
 		err = job.ErrUnknownSchedule
 	}
 	if err == nil && as != nil && !equalSettings(row.ScheduleSetting, *as) {
-		err = job.ErrScheduleMoved
+		err = fmt.Errorf("%w: schedule %q", job.ErrConflict, name)
 	}
 	if err == nil {
 		now, err = nowIn(ctx, tx)
@@ -177,7 +177,7 @@ func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any 
 // SetSchedule creates or changes a schedule. New times apply from now on. If an operator has deleted a declared schedule, SetSchedule
 // restores the declaration and applies the change to it. If nothing changes, SetSchedule writes no audit entry and no event. It returns
 // [job.ErrUnknownSchedule] if c requires an existing schedule and there is none, [job.ErrInvalidSchedule] if a setting is invalid, and
-// [job.ErrScheduleMoved] if the current setting differs from c.From.
+// [job.ErrConflict] if the current setting differs from c.From.
 func SetSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
 	if err = job.ValidateScheduleName(name); err == nil {
 		done, err = setSchedule(ctx, s, name, c, plan, actor)
@@ -223,7 +223,7 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	after := normalize(c.Apply(base))
 	base.Args = compact(base.Args)
 	if there && !row.Removed && c.From != nil && !equalSettings(base, *c.From) {
-		return done, job.ErrScheduleMoved
+		return done, fmt.Errorf("%w: schedule %q", job.ErrConflict, name)
 	}
 	done.After, done.Changed = &after, changedFields(base, after)
 	if done.Created = !there || row.Removed; !done.Created {

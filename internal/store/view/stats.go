@@ -469,7 +469,7 @@ func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner s
 }
 
 // FailureSet returns the ids of the jobs in a set of failures. If owner is not empty, the set must be limited to that owner's jobs.
-// FailureSet returns [job.ErrFailuresChanged] if the group no longer matches the set, and [job.ErrInvalid] if text does not describe a set.
+// FailureSet returns [job.ErrConflict] if the group no longer matches the set, and [job.ErrInvalid] if text does not describe a set.
 func FailureSet(ctx context.Context, s *store.Store, text, owner string) ([]int64, error) {
 	set, err := failures.ParseSet(text)
 	if err != nil {
