@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"encoding/csv"
+	"errors"
 	"math/big"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/remote/worker"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -177,8 +179,9 @@ func TestExamplePipelineRemoteWorker(t *testing.T) {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
-	defer func() { is.True(recover() != nil) }() // a remote worker cannot write in the commit that ends a job, so the mistake is reported immediately
 	_ = handlers.Register(r, nil, handlers.Options{})
+	_, err = worker.New(r, worker.Options{Server: "https://127.0.0.1:1", Token: "a token"})
+	is.True(errors.Is(err, runner.ErrInvalid)) // a remote worker cannot write in the commit that ends a job, so the mistake is reported immediately
 }
 
 func TestFencedRunAfterLaterWrite(t *testing.T) {
