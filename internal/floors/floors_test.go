@@ -89,7 +89,7 @@ var plan = []floor{
 	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/routine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs
 
 	// entry points, which never import each other
-	{folder: "handlers", imports: "runner"},
+	{folder: "handlers", imports: "runner", tests: "internal/inside"},
 	{folder: "api/ui", imports: "job internal/doctor internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"}, // the dashboard's pages
 	{folder: "api", imports: "job internal/text internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside runner/admin", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
