@@ -34,6 +34,14 @@ func TestTimesAndErrorOnlyHandlers(t *testing.T) {
 	}
 	failed := waitEnded(t, r, enqueue(t, r, dated{Fail: true}))
 	is.Equal([]any{failed.State, failed.Attempt, *failed.ErrorCode}, []any{job.Failed, 1, "refused"})
+	page, err := r.Admin("ann").Jobs(t.Context(), job.Filter{Kind: "dated", States: []job.State{job.Succeeded}, Limit: 2})
+	is.NoErr(err)
+	is.Equal(len(page.Jobs), 2)
+	page, err = r.Admin("ann").Jobs(t.Context(), job.Filter{Kind: "dated", States: []job.State{job.Succeeded}, Limit: 2, Cursor: page.Cursor})
+	is.NoErr(err)
+	is.Equal([]any{len(page.Jobs), page.Jobs[0].Attempt}, []any{1, 1})
+	_, err = r.Admin("ann").Jobs(t.Context(), job.Filter{Reason: "tired"})
+	is.True(errors.Is(err, job.ErrInvalid))
 
 	at := time.Now().Add(time.Hour)
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -61,6 +64,29 @@ func (r *Runner) Run(ctx context.Context) error {
 		return err
 	}
 	return r.pod.Run(ctx, kinds, schedules)
+}
+
+// RunUntilSignal is like [Runner.Run], but also begins to drain at SIGTERM or an interrupt, and calls [Runner.StopNow] at the second such
+// signal. It returns after the drain. Stop accepting HTTP requests afterwards, so that the pod can be asked for its state until then.
+func (r *Runner) RunUntilSignal(ctx context.Context) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for _, react := range []func(){stop, r.StopNow} {
+			select {
+			case <-signals:
+				react()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return r.Run(ctx)
 }
 
 // begin validates the configuration and returns the kinds and schedules to run. After begin, nothing more can be registered or declared.

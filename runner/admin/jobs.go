@@ -4,12 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	statements "github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
+
+// JobPage is one page of jobs, newest first. Only the last page has an empty Cursor.
+type JobPage struct {
+	Jobs     []job.JobRow // at most Filter.Limit; fewer if the jobs are large or if only a few of many match
+	Cursor   string       // the [job.Filter.Cursor] of the next page
+	Searched time.Time    // if the search stopped early, how far back it has read; otherwise zero
+}
+
+// Jobs lists the jobs that match a filter, in pages of Filter.Limit. It returns [job.ErrInvalid] if the filter is invalid. Args, results and
+// errors are not redacted, so they can include secrets. It can be called in a program that runs no jobs.
+func (a Admin) Jobs(ctx context.Context, f job.Filter) (JobPage, error) {
+	if err := f.Validate(); err != nil {
+		return JobPage{}, fmt.Errorf("%w: list jobs: %w", job.ErrInvalid, err)
+	}
+	page, err := view.Jobs(ctx, a.pod.Commands, f)
+	return JobPage(page), a.pod.DBError(err)
+}
 
 // Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.ForceCancel]. See [InEpoch].
 type Condition struct{ epoch int }
