@@ -212,29 +212,30 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		k.complain(!k.RequiresDatabase, "it writes into the database, which a remote worker does not have")
 	}
 	k.complain(r.pod.Kinds[name] == nil, "it is registered twice")
-	if err := job.ValidateKind(name); err != nil {
-		r.mistakes = append(r.mistakes, err)
-	}
+	wrong := job.ValidateKind(name)
 	for _, why := range k.wrong {
-		r.mistakes = append(r.mistakes, fmt.Errorf("%w: kind %q: %s", job.ErrInvalid, name, why))
+		wrong = errors.Join(wrong, fmt.Errorf("%w: kind %q: %s", job.ErrInvalid, name, why))
 	}
-	if r.pod.Kinds[name] == nil && len(k.wrong) == 0 && job.ValidateKind(name) == nil {
-		r.pod.Kinds[name], r.registered[name] = k.Handler, k
+	if wrong != nil {
+		r.mistakes = append(r.mistakes, wrong)
+		return
 	}
+	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
-// mistake records a mistake in the registrations and declarations, for Run to return.
+// mistake records a mistake for Run to return.
 func (r *Runner) mistake(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mistakes = append(r.mistakes, fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...))
 }
 
-// checkRegistered returns all mistakes in the registrations and declarations as one error.
-func (r *Runner) checkRegistered() error {
+// check returns all mistakes in handlers and schedules as one error.
+func (r *Runner) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return errors.Join(r.mistakes...)
+	_, err := r.checkDeclared()
+	return err
 }
 
 // followsItself reports whether a failure of this kind can lead to another job of the same kind. It searches the on-failure steps, the

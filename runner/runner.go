@@ -26,7 +26,7 @@ type Runner struct {
 	mu       sync.Mutex
 	started  bool
 	declared []declaration // the declared schedules
-	mistakes []error       // in the registrations and declarations
+	mistakes []error       // those found when handlers and schedules were declared
 	remote   *pgxpool.Pool // a pool that refuses to connect, see NewRemote; nil if the runner has a database
 
 	registered map[string]*registered // by kind
@@ -99,9 +99,9 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	if r.remote != nil {
 		return nil, nil, fmt.Errorf("run: %w: use package remote/worker", ErrNoDatabase)
 	}
-	kinds, err = r.kindsToRun()
-	schedules, wrong := r.checkDeclared()
-	if err := errors.Join(errors.Join(r.mistakes...), err, wrong); err != nil {
+	schedules, err = r.checkDeclared()
+	kinds, unregistered := r.kindsToRun()
+	if err := errors.Join(err, unregistered); err != nil {
 		return nil, nil, err
 	}
 	r.started = true
@@ -178,6 +178,6 @@ func (r *Runner) StopNow() { r.pod.HurryDrain() }
 func init() {
 	inside.Of = func(it inside.Runner) inside.Parts {
 		r := it.(*Runner)
-		return inside.Parts{Pod: r.pod, Store: r.pod.Commands, Slow: r.pod.Slow, Feed: r.pod.Feed, Handles: r.handles, Secrets: r.secrets, Declare: r.declareNow, Check: r.checkRegistered}
+		return inside.Parts{Pod: r.pod, Store: r.pod.Commands, Slow: r.pod.Slow, Feed: r.pod.Feed, Handles: r.handles, Secrets: r.secrets, Declare: r.declareNow, Check: r.check}
 	}
 }

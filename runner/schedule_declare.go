@@ -106,9 +106,9 @@ func (r *Runner) declareNow(ctx context.Context) error {
 	return r.pod.Declare(ctx, list)
 }
 
-// checkDeclared returns the declarations, or all mistakes in them as one error.
+// checkDeclared returns the declared schedules, or all mistakes in handlers and schedules as one error.
 func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
-	var errs []error
+	errs := slices.Clone(r.mistakes)
 	for i := range r.declared {
 		d := &r.declared[i]
 		if err := r.complete(d); err != nil {

@@ -198,6 +198,9 @@ type called struct {
 // newCalled prepares a call.
 func newCalled(t testing.TB, r *runner.Runner, kind string, args job.Args, c CallOptions) *called {
 	t.Helper()
+	if err := inside.Of(r).Check(); err != nil {
+		t.Fatalf("runnertest: %v", err)
+	}
 	p := &called{engine: inside.Of(r).Pod.Engine, ctx: c.Context, limits: engine.Attempts{Default: c.MaxAttempts == 0}, err: routine.ErrExited}
 	if p.ctx == nil {
 		p.ctx = t.Context()

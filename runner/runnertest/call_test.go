@@ -296,6 +296,8 @@ func TestCallFailureMessages(t *testing.T) {
 		runnertest.Call(t, returns(nil, nil), step{}, claim{}, claim{})
 	})
 	is.Equal(said, "runnertest: Call takes at most one Claim, got 2")
+	said = failing(t, func(t testing.TB) { runnertest.Call[step](t, nil, step{}) })
+	is.Equal(said, `runnertest: invalid request: the handler of kind "step" is nil`)
 }
 
 // full is a claim in which every field has a distinct value.

@@ -57,6 +57,16 @@ func TestHarnessDeathNotReached(t *testing.T) {
 		h.RunUntilIdle()
 	})
 	is.Equal(said, "runnertest: no pod died mid-step of no such kind: no job reached that point")
+	said = failing(t, func(t testing.TB) {
+		runnertest.New(t, effects(t.(*double).TB.(*testing.T)), runner.Options{}, func(r *runner.Runner) {
+			runner.Handle[last](r, nil)
+			r.DeclareSchedule("s", "@daily", nil)
+			r.DeclareSchedule("s", "@daily", last{})
+		})
+	})
+	for _, mistake := range []string{`the handler of kind "last" is nil`, `schedule "s" is declared twice`, `(schedule "s")`} {
+		is.True(strings.Contains(said, mistake)) // the harness reports them before any job runs
+	}
 }
 
 func TestHarnessFailureMessages(t *testing.T) {
