@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"time"
 
-	operators "github.com/trapeze-run/trapeze/runner/admin"
-
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	operators "github.com/trapeze-run/trapeze/runner/admin"
 )
 
 var jobCommandRoutes = []Route{

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	operators "github.com/trapeze-run/trapeze/runner/admin"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
+	operators "github.com/trapeze-run/trapeze/runner/admin"
 )
 
 var retentionRoutes = []Route{

@@ -1,4 +1,4 @@
-// Package handlers is a worked example: a pipeline of four kinds of jobs that computes the emissions of each airport from a file of
+// Package handlers is a worked example, and its names may change in any release: a pipeline of four kinds of jobs that computes the emissions of each airport from a file of
 // flights. It uses only the public API of package runner.
 //
 //	                             ┌▶ emission_recalc ATL ─┐

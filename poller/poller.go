@@ -1,4 +1,4 @@
-// Package poller is the safety net of an engine. It finds any job that the fast path misses, because a process has failed, a reply was
+// Package poller is the safety net of an engine, for this module only: its names may change in any release. It finds any job that the fast path misses, because a process has failed, a reply was
 // lost, or no pod has noticed a commit: usually within one interval. It also claims the pending jobs for free slots. Each engine has one poller.
 //
 //	interval ± 10 % ───┐

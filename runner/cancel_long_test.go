@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/trapeze-run/trapeze/runner/admin"
-
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/admin"
 )
 
 func TestCancelRacingFinish(t *testing.T) {

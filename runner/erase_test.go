@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/runner/admin"
-
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -17,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/admin"
 )
 
 // planted is a word that marks the data of the erased subject, wherever programs or operators can store it.

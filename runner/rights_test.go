@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/runner/admin"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -20,6 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/admin"
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 

@@ -1,4 +1,5 @@
-// Package scheduler decides when schedules fire, and submits their jobs.
+// Package scheduler decides when schedules fire, and submits their jobs. Programs can rely on [Parse] and [Preview] only: the other names may
+// change in any release.
 //
 // A [Calendar] represents an expression such as "30 2 * * *" in a time zone. It computes when a schedule fires, without reading a clock. A
 // [Scheduler] runs functions at intervals, using gocron, and at given times. Neither knows anything about jobs.

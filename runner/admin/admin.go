@@ -13,7 +13,8 @@ import (
 )
 
 // Admin reads and changes everything that operators manage: jobs, pipelines, lanes, pods, the queue state, schedules and retention. The
-// CLI, the API and a host's own tools use it. Every change is recorded in the audit log under its actor's name. Its methods are safe for concurrent use and do not require a running pod.
+// CLI, the API and a host's own tools use it. Every change is recorded in the audit log under its actor's name. Its methods are safe for
+// concurrent use and do not require a running pod.
 //
 // Each change is committed in one transaction together with its audit entry and its event. The method then notifies the pods, so the change
 // takes effect immediately, or at the next heartbeat if the notification is lost. Changes to lanes, pods, schedules and the queue state
@@ -54,7 +55,7 @@ func (a Admin) finishDrain(ctx context.Context, changed bool, atMost time.Durati
 	return q, err
 }
 
-// Retentions returns each kind's retention overrides. For all other kinds, the pods' [Options] apply.
+// Retentions returns each kind's retention overrides. For all other kinds, the pods' runner.Options apply.
 func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 	list, err := statements.Retentions(ctx, a.pod.Commands)
 	return list, a.pod.DBError(err)

@@ -112,7 +112,7 @@ func (a Admin) ResumeSchedule(ctx context.Context, name string) (bool, error) {
 // previous job has not finished. The schedule's unique key applies. If as is not nil, TriggerSchedule returns [job.ErrConflict] unless
 // the schedule's settings still equal as, so that callers trigger only the job that they have seen.
 //
-// It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],
+// It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from Runner.Enqueue. After [job.ErrOutcomeUnknown],
 // [Admin.ScheduleOccurrences] shows the outcome.
 func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting) (job.Occurrence, error) {
 	fire, err := a.pod.Submitter.Trigger(ctx, name, as, a.actor)
